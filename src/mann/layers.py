@@ -1,0 +1,48 @@
+"""The two layers that the models are made of."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from mann.data.render import SIZE
+
+
+class Linear(eqx.Module):
+    """x ↦ x W + b. W is stored as (in, out), so that a batch of rows is one plain matrix product."""
+
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, "outputs"]
+
+    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray, bias: float = 0.0) -> None:
+        bound = 1 / math.sqrt(inputs)
+        self.weight = jax.random.uniform(key, (inputs, outputs), minval=-bound, maxval=bound)
+        self.bias = jnp.full(outputs, bias)
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        product = x @ self.weight
+        return product + jnp.broadcast_to(self.bias, product.shape)
+
+
+class ConvEncoder(eqx.Module):
+    """Four blocks of 3×3 convolution, group normalisation, ReLU and pooling: 20×20 pixels to `features`."""
+
+    convolutions: tuple[eqx.nn.Conv2d, ...]
+    norms: tuple[eqx.nn.GroupNorm, ...]
+
+    def __init__(self, features: int, *, key: PRNGKeyArray) -> None:
+        keys = jax.random.split(key, 4)
+        sizes = [1, features, features, features]
+        self.convolutions = tuple(
+            eqx.nn.Conv2d(size, features, 3, padding=1, key=k) for size, k in zip(sizes, keys, strict=True)
+        )
+        self.norms = tuple(eqx.nn.GroupNorm(math.gcd(8, features), features) for _ in keys)
+
+    def __call__(self, pixels: Float[Array, "400"]) -> Float[Array, "features"]:
+        maps = pixels.reshape(1, SIZE, SIZE)
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            maps = jax.nn.relu(norm(convolution(maps)))
+            maps = eqx.nn.MaxPool2d(2, 2)(maps)  # 20 → 10 → 5 → 2 → 1
+        return maps.reshape(-1)
