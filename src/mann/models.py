@@ -181,6 +181,17 @@ class Model(eqx.Module):
         outputs = self.head(hidden)
         return (outputs, last, memory) if trace else (outputs, last)
 
+    def unroll_batch(
+        self,
+        inputs: Float[Array, "batch time features"],
+        previous_labels: Float[Array, "batch time label"],
+        state: State | None = None,
+    ) -> tuple[Float[Array, "batch time output"], State]:
+        """`unroll` for a batch of episodes, from a batch of states or from wiped ones."""
+        if state is None:
+            return jax.vmap(self.unroll)(inputs, previous_labels)
+        return jax.vmap(self.unroll)(inputs, previous_labels, state)
+
     def _project(
         self, x: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
     ) -> Float[Array, "*time gates"]:

@@ -97,8 +97,8 @@ def render(
     # In grid points; the clip stops just short of the last point so that its right neighbour exists.
     middle = (GRID - 1) / 2
     y, x = (jnp.clip(axis * FINE + middle, 0.0, GRID - 1.001) for axis in (y, x))
+    weight_y, weight_x = y - jnp.floor(y), x - jnp.floor(x)
     row, column = y.astype(jnp.int32), x.astype(jnp.int32)
-    weight_y, weight_x = y - row, x - column
 
     _, per_class, _, _ = grids.shape
     start = (classes * per_class + drawings)[:, None] * (GRID * GRID) + row * GRID + column
