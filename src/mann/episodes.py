@@ -199,8 +199,11 @@ class Regression:
     def output(self) -> Literal["gaussian"]:
         return "gaussian"
 
-    def draw(self, key: PRNGKeyArray) -> Episode:
-        """Draw one episode; every x is seen once, so all steps are first instances of one class."""
+    def draw(self, key: PRNGKeyArray, drawings: None = None) -> Episode:
+        """Draw one episode; every x is seen once, so all steps are first instances of one class.
+
+        Needs no pictures: `drawings` is there so that every task is drawn in the same way.
+        """
         x_key, y_key = jax.random.split(key)
         x = jax.random.uniform(
             x_key, (self.length, self.dimensions), minval=self.low, maxval=self.high

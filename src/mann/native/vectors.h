@@ -1,0 +1,205 @@
+// Small dense products and fast elementwise functions: what the kernel is made of.
+//
+// Vectors are the compiler's own (GCC and Clang), as wide as the machine's registers, so that one source serves
+// AVX-512, AVX2, SSE and NEON. Arrays that are read a vector at a time are padded with zeros to whole vectors.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace mann {
+
+// Lanes of a vector; rows and vectors of the tile that `tile` keeps in registers.
+#if defined(__AVX512F__)
+constexpr int kLanes = 16, kRows = 8, kVecs = 3;  // 24 of 32 registers
+#elif defined(__AVX__)
+constexpr int kLanes = 8, kRows = 4, kVecs = 3;  // 12 of 16
+#elif defined(__aarch64__)
+constexpr int kLanes = 4, kRows = 8, kVecs = 3;
+#else
+constexpr int kLanes = 4, kRows = 4, kVecs = 3;
+#endif
+constexpr int kPanel = kLanes * kVecs;
+
+typedef float Vec __attribute__((vector_size(4 * kLanes)));
+typedef float Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+
+inline Vec load(const float* from) { return *reinterpret_cast<const Unaligned*>(from); }
+inline void store(float* to, Vec value) { *reinterpret_cast<Unaligned*>(to) = value; }
+
+constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// Zeroed scratch, aligned to a cache line.
+class Buffer {
+ public:
+  explicit Buffer(int64_t size) : store_(size + 16) {
+    auto address = reinterpret_cast<uintptr_t>(store_.data());
+    data_ = reinterpret_cast<float*>((address + 63) & ~uintptr_t{63});
+  }
+  Buffer(Buffer&&) = default;
+  operator float*() { return data_; }
+  operator const float*() const { return data_; }
+
+ private:
+  std::vector<float> store_;
+  float* data_;
+};
+
+// --- products ----------------------------------------------------------------------------------------------
+
+// One tile of C (+)= A B, with A(r, k) at a[r a_row + k a_col], B(k, :) at b[k b_row] and C(r, :) at c[r c_row].
+template <int Rows, int Vecs>
+void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t b_row, float* c,
+          int64_t c_row, bool accumulate) {
+  Vec sum[Rows][Vecs];
+  for (int r = 0; r < Rows; ++r)
+    for (int v = 0; v < Vecs; ++v) sum[r][v] = accumulate ? load(c + r * c_row + v * kLanes) : Vec{};
+  for (int64_t k = 0; k < depth; ++k, a += a_col, b += b_row) {
+    Vec row[Vecs];
+    for (int v = 0; v < Vecs; ++v) row[v] = load(b + v * kLanes);
+    for (int r = 0; r < Rows; ++r)
+      for (int v = 0; v < Vecs; ++v) sum[r][v] += a[r * a_row] * row[v];
+  }
+  for (int r = 0; r < Rows; ++r)
+    for (int v = 0; v < Vecs; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
+}
+
+template <int Rows = kRows, int Vecs = kVecs, class... Rest>
+void any_tile(int64_t rows, int64_t vecs, Rest... rest) {
+  if constexpr (Rows > 1)
+    if (rows < Rows) return any_tile<Rows - 1, Vecs>(rows, vecs, rest...);
+  if constexpr (Vecs > 1)
+    if (vecs < Vecs) return any_tile<Rows, Vecs - 1>(rows, vecs, rest...);
+  tile<Rows, Vecs>(rest...);
+}
+
+// C (rows × columns) (+)= A (rows × depth) B (depth × columns); whole vectors of columns.
+inline void multiply(int64_t rows, int64_t depth, int64_t columns, const float* a, int64_t a_row, int64_t a_col,
+                     const float* b, int64_t b_row, float* c, int64_t c_row, bool accumulate) {
+  for (int64_t j = 0; j < columns; j += kPanel)
+    for (int64_t i = 0; i < rows; i += kRows)
+      any_tile(std::min<int64_t>(rows - i, kRows), std::min<int64_t>(columns - j, kPanel) / kLanes, depth,
+               a + i * a_row, a_row, a_col, b + j, b_row, c + i * c_row + j, c_row, accumulate);
+}
+
+// A weight matrix (depth × columns), stored in the order in which `multiply` streams it from the cache.
+class Weights {
+ public:
+  // B(k, j) = from[k row + j column]: give the strides the other way round for the transpose.
+  Weights(int64_t depth, int64_t columns, const float* from, int64_t row, int64_t column)
+      : depth_(depth), columns_(round_up(columns, kLanes)), panels_(depth * columns_) {
+    for (int64_t j = 0; j < columns; j += kPanel) {
+      float* panel = panels_ + j * depth;
+      const int64_t width = std::min<int64_t>(columns_ - j, kPanel), used = std::min<int64_t>(columns - j, kPanel);
+      for (int64_t first = 0; first < depth; first += kLanes)  // blocks, so that either order of strides is quick
+        for (int64_t lane = 0; lane < used; ++lane)
+          for (int64_t k = first; k < std::min(first + kLanes, depth); ++k)
+            panel[k * width + lane] = from[k * row + (j + lane) * column];
+    }
+  }
+
+  int64_t columns() const { return columns_; }  // with padding
+
+  // C (rows × columns) = A (rows × depth) B.
+  void apply(int64_t rows, const float* a, int64_t a_row, float* c, int64_t c_row) const {
+    for (int64_t j = 0; j < columns_; j += kPanel) {
+      const int64_t width = std::min<int64_t>(columns_ - j, kPanel);
+      multiply(rows, depth_, width, a, a_row, 1, panels_ + j * depth_, width, c + j, c_row, false);
+    }
+  }
+
+ private:
+  int64_t depth_, columns_;
+  Buffer panels_;
+};
+
+// Lane by lane: a(l) + a(l ^ S) where l has bit S clear, b(l) + b(l ^ S) where it is set.
+template <int S, int... L>
+Vec fold(Vec a, Vec b, std::integer_sequence<int, L...>) {
+  return __builtin_shufflevector(a, b, ((L & S) ? kLanes + L : L)...) +
+         __builtin_shufflevector(a, b, ((L & S) ? kLanes + (L ^ S) : (L ^ S))...);
+}
+
+// The sums of N vectors: lane l holds the sum of vector l mod N (N = kLanes: one sum a lane).
+template <int N>
+Vec sums(const Vec* vectors) {
+  if constexpr (N == 1)
+    return vectors[0];
+  else
+    return fold<N / 2>(sums<N / 2>(vectors), sums<N / 2>(vectors + N / 2),
+                       std::make_integer_sequence<int, kLanes>{});
+}
+
+// C(r, j) = Σ_i A(r, i) B(j, i): `depth` is a whole number of vectors, `columns` a multiple of 4, with room for
+// them in each row of C.
+inline void multiply_transposed(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_row,
+                                const float* b, int64_t b_row, float* c, int64_t c_row) {
+  constexpr int kHeads = 4, kColumns = 4;
+  for (int64_t first = 0; first < rows; first += kHeads) {
+    const float* row[kHeads];
+    for (int r = 0; r < kHeads; ++r) row[r] = a + std::min(first + r, rows - 1) * a_row;
+    for (int64_t j = 0; j < columns; j += kColumns) {
+      Vec sum[kHeads * kColumns] = {};
+      for (int64_t i = 0; i < depth; i += kLanes)
+        for (int s = 0; s < kColumns; ++s) {
+          const Vec x = load(b + (j + s) * b_row + i);
+          for (int r = 0; r < kHeads; ++r) sum[r * kColumns + s] += load(row[r] + i) * x;
+        }
+      alignas(64) float result[kHeads * kColumns];
+      for (int n = 0; n < kHeads * kColumns; n += kLanes) store(result + n, sums<kLanes>(sum + n));
+      for (int64_t r = 0; r < std::min<int64_t>(kHeads, rows - first); ++r)
+        std::copy_n(result + r * kColumns, kColumns, c + (first + r) * c_row + j);
+    }
+  }
+}
+
+// --- elementwise functions: plain arithmetic, so that the compiler vectorises the loops that use them ----------
+
+// e^x to about 1e-7 relative: 2^n times a polynomial on [−ln 2 / 2, ln 2 / 2].
+inline float fast_exp(float x) {
+  x = x < -87.0f ? -87.0f : x;
+  x = x > 88.0f ? 88.0f : x;
+  const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 · 2^23: the low bits hold n
+  const float n = shifted - 12582912.0f;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  return __builtin_bit_cast(float, __builtin_bit_cast(int32_t, p) + (__builtin_bit_cast(int32_t, shifted) << 23));
+}
+
+inline float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
+
+// The rational approximation of Eigen and XLA; no cancellation near zero.
+inline float fast_tanh(float x) {
+  x = x < -7.90531f ? -7.90531f : x;
+  x = x > 7.90531f ? 7.90531f : x;
+  const float y = x * x;
+  float p = -2.76076847742355e-16f;
+  p = p * y + 2.00018790482477e-13f;
+  p = p * y - 8.60467152213735e-11f;
+  p = p * y + 5.12229709037114e-08f;
+  p = p * y + 1.48572235717979e-05f;
+  p = p * y + 6.37261928875436e-04f;
+  p = p * y + 4.89352455891786e-03f;
+  float q = 1.19825839466702e-06f;
+  q = q * y + 1.18534705686654e-04f;
+  q = q * y + 2.26843463243900e-03f;
+  q = q * y + 4.89352518554385e-03f;
+  return x * p / q;
+}
+
+inline float dot(int64_t n, const float* a, const float* b) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace mann

@@ -1,0 +1,106 @@
+"""What a person sees while training: a live display in a terminal, plain lines elsewhere."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mann.training.config import Config
+
+SHOWN = (1, 2, 5, 10)  # instances
+
+
+class Display:
+    """Shows nothing; the base of those that do."""
+
+    def start(self, config: Config, folder: Path, pictures: str, devices: int, update: int) -> None: ...
+    def progress(self, update: int, loss: float) -> None: ...
+    def evaluated(self, record: dict[str, Any]) -> None: ...
+    def warn(self, message: str) -> None: ...
+    def stop(self) -> None: ...
+
+
+class PlainDisplay(Display):
+    """One line for each evaluation."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+
+    def start(self, config: Config, folder: Path, pictures: str, devices: int, update: int) -> None:
+        self.config, self.first, self.began = config, update, time.monotonic()
+        start = f", from update {update}" if update else ""
+        self.console.print(
+            f"Training in {folder}: {config.updates} updates of {config.batch} episodes{start}, "
+            f"{devices} device{'s' if devices > 1 else ''}\nData: {pictures}"
+        )
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        self.console.print(self.summary(record))
+
+    def warn(self, message: str) -> None:
+        self.console.print(f"[yellow]Warning:[/] {message}")
+
+    def rate(self, update: int) -> float:
+        return (update - self.first) / max(time.monotonic() - self.began, 1e-9)
+
+    def summary(self, record: dict[str, Any]) -> str:
+        update = record["update"]
+        parts = [
+            f"update {update:>6}",
+            f"{record['episodes']:>7} episodes",
+            f"{self.rate(update):5.1f} updates/s",
+            f"loss {record['loss']:.3f}",
+        ]
+        if "classes" in record:
+            parts.append(f"{record['classes']} classes")
+        if "accuracy" in record:
+            shown = (_percent(record["accuracy"][i - 1]) for i in SHOWN)
+            parts.append("held-out accuracy " + " ".join(shown) + " (1st 2nd 5th 10th)")
+        else:
+            parts.append(f"held-out loss {record['held_out_loss']:.3f}")
+        return "  ".join(parts)
+
+
+class LiveDisplay(PlainDisplay):
+    """A progress bar with rate and time left, and the evaluations scrolling above it."""
+
+    def start(self, config: Config, folder: Path, pictures: str, devices: int, update: int) -> None:
+        super().start(config, folder, pictures, devices, update)
+        self.bar = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[episodes]} episodes  {task.fields[rate]:.1f} updates/s"),
+            TextColumn("loss {task.fields[loss]:.3f}"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            console=self.console,
+        )
+        self.task = self.bar.add_task(
+            "training", total=config.updates, completed=update, episodes=0, rate=0.0, loss=float("nan")
+        )
+        self.bar.start()
+
+    def progress(self, update: int, loss: float) -> None:
+        self.bar.update(
+            self.task,
+            completed=update,
+            episodes=update * self.config.batch,
+            rate=self.rate(update),
+            loss=loss,
+        )
+
+    def stop(self) -> None:
+        self.bar.stop()
+
+
+def make_display() -> Display:
+    """Live in a terminal, plain lines elsewhere."""
+    console = Console(highlight=False)
+    return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
+
+
+def _percent(value: float | None) -> str:
+    return "    –" if value is None else f"{100 * value:4.1f}%"

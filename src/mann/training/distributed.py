@@ -1,0 +1,106 @@
+"""Devices and machines: which ones share the work, and how arrays are spread over them.
+
+Data parallelism: every device draws its share of the batch and computes its gradient; the sum over devices is
+one all-reduce of one flat vector an update. CPU cores count as devices.
+
+A trap: XLA's in-process collectives on CPU can deadlock when several programs are in flight, because each one
+waits for threads that the others hold. So there is one program at a time, with several updates in it: see
+`Trainer.advance`, which waits for the losses of one dispatch before the next.
+"""
+
+import os
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from mann.errors import MannError
+
+AXIS = "batch"
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def use_devices(count: int) -> None:
+    """Split the CPU into `count` devices, if there is no accelerator. Only before JAX computes anything."""
+    if count < 1:
+        raise MannError(f"At least 1 device is needed, not {count}.")
+    jax.config.update("jax_num_cpu_devices", count)
+
+
+def connect(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
+    """Join the other processes of a run.
+
+    With a coordinator ("host:port"), the number of processes and this one's index; or without any of them,
+    from what SLURM, Open MPI or Kubernetes say in the environment, as JAX detects it.
+    """
+    try:
+        if coordinator:
+            if processes < 1 or not 0 <= process < processes:
+                raise MannError(
+                    "With a coordinator, say also how many processes there are and which one (from 0) this is."
+                )
+            jax.distributed.initialize(coordinator, processes, process)
+        else:
+            jax.distributed.initialize()
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, MannError):
+            raise
+        raise MannError(f"Could not join the other processes: {error}") from None
+
+
+def is_main() -> bool:
+    """Whether this process writes the files."""
+    return jax.process_index() == 0
+
+
+def make_mesh(batch: int) -> Mesh:
+    """All devices of all processes; in a single process, as many as the batch can be split over evenly."""
+    devices = jax.devices()
+    if jax.process_count() == 1:
+        devices = devices[: max(n for n in range(1, len(devices) + 1) if batch % n == 0)]
+    elif batch % len(devices):
+        raise MannError(
+            f"A batch of {batch} cannot be split evenly over {len(devices)} devices: make it a multiple."
+        )
+    return Mesh(np.array(devices), (AXIS,))
+
+
+def local_mesh(mesh: Mesh) -> Mesh:
+    """The devices of a mesh that belong to this process."""
+    return Mesh(np.array([d for d in mesh.devices.flat if d.process_index == jax.process_index()]), (AXIS,))
+
+
+def replicate(tree: Any, mesh: Mesh) -> Any:
+    """The same arrays on every device."""
+    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+
+
+def split_batch(tree: Any, mesh: Mesh) -> Any:
+    """Spread the first axis over the devices."""
+    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec(AXIS)))
+
+
+def to_host(tree: Any) -> Any:
+    """Whole arrays on the host of every process, wherever their parts are."""
+
+    def fetch(leaf: jax.Array) -> np.ndarray:
+        if leaf.is_fully_addressable:
+            return np.asarray(leaf)
+        if leaf.is_fully_replicated:
+            return np.asarray(leaf.addressable_data(0))
+        return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
+
+    return jax.tree.map(fetch, tree)
+
+
+def anywhere(flag: bool) -> bool:
+    """Whether the flag is set in any process, so that all of them stop at the same update."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(np.any(multihost_utils.process_allgather(np.array(flag))))

@@ -1,0 +1,246 @@
+"""The compiled part of training: draw, unroll, differentiate, update; several times in one call."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from mann.data.render import Drawings
+from mann.episodes import Classification, Episode, time_offset
+from mann.errors import MannError
+from mann.metrics import InstanceCounts, Tally, episode_loss, tally_episodes
+from mann.models import Model, State, build_model
+from mann.outputs import output_of
+from mann.training import distributed
+from mann.training.config import Config, OptimiserConfig
+from mann.training.curriculum import Stage, bucket_task, stage_at
+from mann.training.distributed import AXIS
+
+
+class TrainState(NamedTuple):
+    """All that a run carries from one update to the next; with the configuration, all that a resume needs."""
+
+    model: Model
+    optimiser: Any
+    average: Model | None  # moving average of the weights
+    carried: State | None  # persistent memory: the state of every episode of the batch
+    update: Int[Array, ""]
+
+
+def make_optimiser(config: OptimiserConfig, updates: int) -> optax.GradientTransformation:
+    """The optimiser with its schedule and clipping."""
+    if config.warmup >= updates:
+        raise MannError(
+            f"A warm-up of {config.warmup} updates does not fit into a run of {updates}: shorten it."
+        )
+    rate: optax.ScalarOrSchedule = config.learning_rate
+    if config.schedule == "cosine":
+        rate = optax.warmup_cosine_decay_schedule(0.0, config.learning_rate, config.warmup, updates)
+    elif config.warmup:
+        rate = optax.linear_schedule(0.0, config.learning_rate, config.warmup)
+    if config.name == "adamw":
+        rule = optax.adamw(rate, b2=config.beta2, weight_decay=config.weight_decay)
+    else:  # Graves 2013: centred, with momentum, and 1e-4 under the root
+        rule = optax.rmsprop(
+            rate, config.decay, eps=1e-4, eps_in_sqrt=True, centered=True, momentum=config.momentum
+        )
+    return optax.chain(optax.clip_by_global_norm(config.clip), rule) if config.clip else rule
+
+
+class Trainer:
+    """Compiled functions for one configuration, over all devices of a mesh."""
+
+    def __init__(
+        self, config: Config, train: Drawings | None, validation: Drawings | None, mesh: Mesh
+    ) -> None:
+        self.config, self.mesh = config, mesh
+        self.output = output_of(config.task)
+        self.optimiser = make_optimiser(config.optimiser, config.updates)
+        self.local_mesh = distributed.local_mesh(mesh)
+        self.train = distributed.replicate(train, mesh)
+        self.validation = distributed.replicate(validation, self.local_mesh)
+        for drawings in (train, validation):
+            if drawings is not None and isinstance(config.task, Classification):
+                config.task.check(drawings)
+        # The static part of a model (sizes and choices) is the same for all of its life.
+        self.static: Any = eqx.partition(
+            eqx.filter_eval_shape(self._new_model, jax.random.key(0)), _is_array_or_shape
+        )[1]
+
+    def _new_model(self, key: PRNGKeyArray) -> Model:
+        return build_model(self.config.model, self.config.task, key=key)
+
+    def initial_state(self) -> TrainState:
+        """The state at update 0, a pure function of the seed."""
+        config = self.config
+        model = eqx.filter(self._new_model(jax.random.key(config.seed)), eqx.is_array)
+        carried = None
+        if config.persistent:
+            one = eqx.combine(model, self.static).initial_state()
+            carried = jax.tree.map(lambda leaf: jnp.tile(leaf[None], (config.batch,) + (1,) * leaf.ndim), one)
+        return self.place(
+            TrainState(
+                model,
+                self.optimiser.init(model),
+                jax.tree.map(jnp.copy, model) if config.averaging else None,
+                carried,
+                jnp.zeros((), jnp.int32),
+            )
+        )
+
+    def place(self, state: TrainState) -> TrainState:
+        """Put a state onto the devices: replicated, except for what belongs to single episodes."""
+        carried = distributed.split_batch(state.carried, self.mesh)
+        return distributed.replicate(state._replace(carried=None), self.mesh)._replace(carried=carried)
+
+    def evaluated_model(self, state: TrainState) -> Model:
+        """The weights to evaluate: the averaged ones if there are any. On the host."""
+        chosen = state.model if state.average is None else state.average
+        return eqx.combine(distributed.to_host(chosen), self.static)
+
+    def advance(self, state: TrainState, updates: int) -> tuple[TrainState, Float[np.ndarray, "updates"]]:
+        """Some updates in one call to the devices; waits for them. The state passed in is used up."""
+        update = int(state.update)
+        stage = stage_at(self.config, update)
+        size = None if stage is None else jnp.array([stage.classes, stage.length], jnp.int32)
+        state, losses = self._advance(state, self.train, size, updates, stage and stage.bucket)
+        return state, np.asarray(losses.addressable_data(0))
+
+    @partial(jax.jit, static_argnums=(0, 4, 5), donate_argnums=1)
+    def _advance(
+        self,
+        state: TrainState,
+        drawings: Drawings | None,
+        size: Int[Array, "2"] | None,
+        updates: int,
+        bucket: int | None,
+    ) -> tuple[TrainState, Float[Array, "updates"]]:
+        replicated, split = PartitionSpec(), PartitionSpec(AXIS)
+        specs = TrainState(replicated, replicated, replicated, split, replicated)
+
+        def many(
+            state: TrainState, drawings: Drawings | None, size: Int[Array, "2"] | None
+        ) -> tuple[TrainState, Float[Array, "updates"]]:
+            one = partial(self._update, drawings=drawings, size=size, bucket=bucket)
+            return jax.lax.scan(lambda state, _: one(state), state, None, length=updates)
+
+        # check_vma=False: the one all-reduce an update is written out below, instead of one for each weight.
+        return jax.shard_map(
+            many,
+            mesh=self.mesh,
+            in_specs=(specs, replicated, replicated),
+            out_specs=(specs, replicated),
+            check_vma=False,
+        )(state, drawings, size)
+
+    def _update(
+        self,
+        state: TrainState,
+        drawings: Drawings | None,
+        size: Int[Array, "2"] | None,
+        bucket: int | None,
+    ) -> tuple[TrainState, Float[Array, ""]]:
+        """One update, as seen by one device."""
+        config = self.config
+        episodes = self._draw(state.update, drawings, size, bucket)
+
+        def loss(arrays: Model) -> tuple[Float[Array, ""], State]:
+            model: Model = eqx.combine(arrays, self.static)
+            carried = state.carried
+            if carried is not None:
+                carried = jax.vmap(model.next_episode)(carried)
+            outputs, last = model.unroll_batch(episodes.inputs, time_offset(episodes.targets), carried)
+            return jnp.sum(episode_loss(self.output, outputs, episodes)) / config.batch, last
+
+        (value, last), gradient = jax.value_and_grad(loss, has_aux=True)(state.model)
+        flat, unflatten = ravel_pytree((value, gradient))
+        value, gradient = unflatten(jax.lax.psum(flat, AXIS))
+        changes, optimiser = self.optimiser.update(gradient, state.optimiser, state.model)
+        model = optax.apply_updates(state.model, changes)
+        average = state.average
+        if average is not None:
+            # Early in a run the average forgets faster, so that it does not remember the initial weights.
+            step = state.update.astype(jnp.float32)
+            decay = jnp.minimum(config.averaging, (1 + step) / (10 + step))
+            average = jax.tree.map(lambda a, m: decay * a + (1 - decay) * m, average, model)
+        carried = None if state.carried is None else last
+        return TrainState(model, optimiser, average, carried, state.update + 1), value
+
+    def _draw(
+        self,
+        update: Int[Array, ""],
+        drawings: Drawings | None,
+        size: Int[Array, "2"] | None,
+        bucket: int | None,
+    ) -> Episode:
+        """This device's share of the batch. An episode depends on the seed, the update and its index alone."""
+        share = self.config.batch // self.mesh.size
+        indices = jax.lax.axis_index(AXIS) * share + jnp.arange(share)
+        update_key = jax.random.fold_in(jax.random.key(self.config.seed), update)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(update_key, indices)
+        if size is None or bucket is None:
+            return jax.vmap(self.config.task.draw, in_axes=(0, None))(keys, drawings)
+        task = bucket_task(self.config, Stage(0, 0, bucket))
+        assert task is not None and drawings is not None
+        return jax.vmap(task.draw, in_axes=(0, None, None, None))(keys, drawings, size[0], size[1])
+
+    def validate(self, state: TrainState) -> Tally:
+        """Always the same episodes of held-out classes, shared out over this process's devices."""
+        devices = self.local_mesh.size
+        episodes = -(-self.config.evaluate_episodes // devices) * devices
+        # Updates count from 0: their keys never meet the last one.
+        last = jax.random.fold_in(jax.random.key(self.config.seed), 2**32 - 1)
+        keys = jax.random.split(last, episodes)
+        model = distributed.replicate(self.evaluated_model(state), self.local_mesh)
+        return self._validate(eqx.filter(model, eqx.is_array), self.validation, keys)
+
+    @partial(jax.jit, static_argnums=0)
+    def _validate(self, arrays: Model, drawings: Drawings | None, keys: PRNGKeyArray) -> Tally:
+        def share(arrays: Model, drawings: Drawings | None, keys: PRNGKeyArray) -> Tally:
+            model: Model = eqx.combine(arrays, self.static)
+            return evaluate_chains(model, self.config, drawings, keys)
+
+        return jax.shard_map(
+            share,
+            mesh=self.local_mesh,
+            in_specs=(PartitionSpec(), PartitionSpec(), PartitionSpec(AXIS)),
+            out_specs=PartitionSpec(AXIS),
+            check_vma=False,
+        )(arrays, drawings, keys)
+
+
+def evaluate_chains(
+    model: Model, config: Config, drawings: Drawings | None, keys: PRNGKeyArray, chains: int = 8
+) -> Tally:
+    """Tally episodes; with persistent memory, in `chains` parallel sequences that never wipe it."""
+    if not config.persistent:
+        return tally_episodes(model, config.task, drawings, keys)[0]
+    chains = min(chains, len(keys))
+    length = len(keys) // chains
+    keys = keys[: chains * length].reshape(length, chains)
+    wiped = model.initial_state()
+    first = jax.tree.map(lambda leaf: jnp.tile(leaf[None], (chains,) + (1,) * leaf.ndim), wiped)
+
+    def next_link(state: State, keys: PRNGKeyArray) -> tuple[State, Tally]:
+        tally, state = tally_episodes(model, config.task, drawings, keys, jax.vmap(model.next_episode)(state))
+        return state, tally
+
+    _, tallies = jax.lax.scan(next_link, first, keys)
+    return jax.tree.map(lambda leaf: leaf.reshape(chains * length, *leaf.shape[2:]), tallies)
+
+
+def _is_array_or_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct) or eqx.is_array(leaf)
+
+
+def accuracy(counts: InstanceCounts) -> Float[np.ndarray, "10"]:
+    """Accuracy by instance over all episodes; NaN for an instance that never occurred."""
+    correct, count = np.asarray(counts.correct).sum(0), np.asarray(counts.count).sum(0)
+    return np.divide(correct, count, out=np.full_like(correct, np.nan), where=count > 0)
