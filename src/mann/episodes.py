@@ -156,7 +156,11 @@ class Classification:
         rotation, shift = random_transform(keys[4], self.steps)
         quarter = jax.random.randint(keys[5], (self.classes,), 0, 4)[which]
         if not self.augment:
-            rotation, shift, quarter = jnp.zeros_like(rotation), jnp.zeros_like(shift), jnp.zeros_like(quarter)
+            rotation, shift, quarter = (
+                jnp.zeros_like(rotation),
+                jnp.zeros_like(shift),
+                jnp.zeros_like(quarter),
+            )
         pixels = render(drawings.grids, chosen[which], drawing, Transform(rotation, shift, quarter))
         mask = jnp.arange(self.steps) < (self.steps if length is None else length)
         return Episode(pixels, encoded[which], which, instances, mask)
@@ -199,18 +203,22 @@ class Regression:
     def output(self) -> Literal["gaussian"]:
         return "gaussian"
 
-    def draw(self, key: PRNGKeyArray, drawings: None = None) -> Episode:
-        """Draw one episode; every x is seen once, so all steps are first instances of one class.
-
-        Needs no pictures: `drawings` is there so that every task is drawn in the same way.
-        """
+    def draw(self, key: PRNGKeyArray) -> Episode:
+        """Draw one episode; every x is seen once, so all steps are first instances of one class."""
         x_key, y_key = jax.random.split(key)
-        x = jax.random.uniform(
-            x_key, (self.length, self.dimensions), minval=self.low, maxval=self.high
-        )
+        x = jax.random.uniform(x_key, (self.length, self.dimensions), minval=self.low, maxval=self.high)
         y = draw_function(y_key, x, self.process).values
         steps = jnp.zeros(self.length, jnp.int32)
         return Episode(x, y[:, None], steps, steps + 1, jnp.ones(self.length, bool))
 
 
 Task = Classification | Regression
+
+
+def draw_episodes(task: Task, keys: PRNGKeyArray, drawings: Drawings | None) -> Episode:
+    """One episode for each key; `drawings` are needed for classification alone."""
+    if isinstance(task, Regression):
+        return jax.vmap(task.draw)(keys)
+    if drawings is None:
+        raise MannError("A classification task needs pictures.")
+    return jax.vmap(task.draw, in_axes=(0, None))(keys, drawings)

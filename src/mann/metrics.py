@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mann.data.render import Drawings
-from mann.episodes import Episode, Task, time_offset
+from mann.episodes import Episode, Task, draw_episodes, time_offset
 from mann.models import Model, State
 from mann.outputs import Output, output_of
 
@@ -18,7 +17,7 @@ class InstanceCounts(NamedTuple):
     """How often each instance occurred, and how often the prediction for it was right."""
 
     correct: Float[Array, "*batch 10"]
-    count: Float[Array, "*batch 10"]
+    seen: Float[Array, "*batch 10"]
 
 
 def episode_loss(
@@ -59,7 +58,7 @@ def tally_episodes(
     state: State | None = None,
 ) -> tuple[Tally, State]:
     """Draw one episode for each key and run the model on it, from wiped memories or from a batch of states."""
-    episodes = jax.vmap(task.draw, in_axes=(0, None))(keys, drawings)
+    episodes = draw_episodes(task, keys, drawings)
     outputs, state = model.unroll_batch(episodes.inputs, time_offset(episodes.targets), state)
     output = output_of(task)
     correct = output.correct(outputs, episodes.targets)

@@ -16,7 +16,10 @@ from mann.errors import MannError
 class Output(eqx.Module):
     """How the numbers of the last linear layer are read as a distribution over y_t."""
 
-    size: eqx.AbstractVar[int]  # numbers that the last layer must give
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Numbers that the last layer must give."""
 
     @abc.abstractmethod
     def nll(
@@ -42,7 +45,7 @@ class Strings(Output):
     alphabet: int = LETTERS
 
     @property
-    def size(self) -> int:  # type: ignore[override]
+    def size(self) -> int:
         return self.letters * self.alphabet
 
     def _split(self, values: Float[Array, "*batch size"]) -> Float[Array, "*batch letters alphabet"]:
@@ -79,8 +82,11 @@ class Categorical(Strings):
 class Gaussian(Output):
     """Mean and a positive scale."""
 
-    size: int = 2
     smallest: float = 1e-3  # keeps the density bounded
+
+    @property
+    def size(self) -> int:
+        return 2
 
     def mean_and_scale(
         self, outputs: Float[Array, "*batch 2"]

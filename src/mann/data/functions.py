@@ -24,10 +24,12 @@ class GaussianProcess:
         for field in ("length_scale", "variance", "noise"):
             value = getattr(self, field)
             if not (math.isfinite(value) and value > 0):
-                raise MannError(f"The {field.replace('_', ' ')} of the process must be positive, not {value}.")
-        if self.noise < 1e-3 * math.sqrt(self.variance):
+                raise MannError(
+                    f"The {field.replace('_', ' ')} of the process must be positive, not {value}."
+                )
+        if self.noise < 1e-2 * math.sqrt(self.variance):
             raise MannError(
-                f"A noise of {self.noise} is too small for float32: use at least a thousandth of the standard "
+                f"A noise of {self.noise} is too small for float32: use at least a hundredth of the standard "
                 "deviation of the function."
             )
 

@@ -58,10 +58,7 @@ def least_used(usage: Float[Array, "slots"], count: int) -> Float[Array, "count 
     Ties are broken by slot index, so that exactly `count` slots are marked; the paper's ≤, read literally,
     would mark every tied slot.
     """
-    if count == 1:
-        slots = jnp.argmin(usage)[None]
-    else:
-        slots = jax.lax.top_k(-usage, count)[1]
+    slots = jnp.argmin(usage)[None] if count == 1 else jax.lax.top_k(-usage, count)[1]
     return jax.nn.one_hot(slots, usage.shape[0], dtype=usage.dtype)
 
 
@@ -74,9 +71,7 @@ def write_weights(
     return gate[:, None] * read_weights + (1 - gate[:, None]) * least_used_weights
 
 
-def erase(
-    memory: Float[Array, "slots width"], erased: Float[Array, "slots"]
-) -> Float[Array, "slots width"]:
+def erase(memory: Float[Array, "slots width"], erased: Float[Array, "slots"]) -> Float[Array, "slots width"]:
     """Zero the slots marked 1 in `erased`."""
     return memory * (1 - erased[:, None])
 

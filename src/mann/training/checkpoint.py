@@ -68,15 +68,20 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, json.loads(text)
 
 
+def is_array(leaf: Any) -> bool:
+    """An array on a device or on the host, or the shape of one."""
+    return isinstance(leaf, jax.Array | np.ndarray | jax.ShapeDtypeStruct)
+
+
 def to_arrays(tree: Any) -> dict[str, np.ndarray]:
     """The arrays of a tree, named by their place in it (`model.controller.recurrent`)."""
-    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, is_array))
     return {_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def from_arrays(like: T, arrays: dict[str, np.ndarray], source: str = "the file") -> T:
     """A tree of the same structure as `like`, with the arrays by name."""
-    dynamic, static = eqx.partition(like, eqx.is_array_like)
+    dynamic, static = eqx.partition(like, is_array)
 
     def pick(path: Any, leaf: Any) -> jax.Array:
         name = _name(path)

@@ -16,7 +16,7 @@ from mann.episodes import Classification
 from mann.errors import MannError
 from mann.training import checkpoint as files
 from mann.training import distributed
-from mann.training.config import Config
+from mann.training.config import Config, to_dict
 from mann.training.curriculum import stage_at
 from mann.training.display import Display, PlainDisplay
 from mann.training.run import Run
@@ -100,9 +100,9 @@ def train(
             writer.close()
     records = run.read("metrics.jsonl")
     if run.writable and records:
-        from mann.training.figures import draw_curves
+        from mann.figures import draw_curves
 
-        draw_curves(records, config, run.figures)
+        draw_curves(records, config.batch, run.figures)
     return Result(run.folder, progress.update, finished, records)
 
 
@@ -190,8 +190,6 @@ class _Progress:
         arrays = files.to_arrays(distributed.to_host(self.state))
         if self.run.writable:
             path = files.checkpoint_path(self.run.checkpoints, self.update)
-            from mann.training.config import to_dict
-
             description = {
                 "update": self.update,
                 "losses": self.losses,

@@ -40,4 +40,28 @@ PRESETS: dict[str, Config] = {
 }
 """The first three train the models that the paper tables; `paper` is its literal cell and optimiser."""
 
-SMALL = ModelConfig(hidden=64, slots=32, width=20, heads=2)
+QUICKSTART = Config(
+    task=Classification(classes=5),
+    model=ModelConfig(hidden=128, slots=64, width=32),
+    data=DataConfig(name="glyphs", classes=811),
+    optimiser=OptimiserConfig(learning_rate=3e-3, warmup=100),
+    updates=2000,
+    evaluate_every=200,
+)
+"""What `mann quickstart` trains: smaller than the paper's network, for a few minutes on two cores."""
+
+
+def describe() -> str:
+    """One line for each preset, with what was measured of it (`measured.json`)."""
+    import json
+    from importlib import resources
+
+    measured = json.loads((resources.files("mann") / "training" / "measured.json").read_text())
+    lines = []
+    for name, config in PRESETS.items():
+        line = f"  {name:<21}{config.updates:>6} updates"
+        if result := measured.get(name):
+            shown = " ".join(f"{100 * value:.1f}" for value in result["accuracy"])
+            line += f", {result['minutes']:.0f} min: {shown} % (1st 2nd 5th 10th instance)"
+        lines.append(line)
+    return "\n".join(lines)

@@ -1,11 +1,11 @@
 """A run folder: what was asked for, what happened, and everything needed to go on.
 
-    config.json     the whole configuration
-    env.json        versions, machine and git commit of every session
-    metrics.jsonl   loss and accuracy by update; a resumed run ends with the same bytes as an uninterrupted one
-    times.jsonl     wall-clock seconds by update
-    checkpoints/    the newest two, and best.safetensors
-    figures/        curves
+config.json     the whole configuration
+env.json        versions, machine and git commit of every session
+metrics.jsonl   loss and accuracy by update; a resumed run ends with the same bytes as an uninterrupted one
+times.jsonl     wall-clock seconds by update
+checkpoints/    the newest two, and best.safetensors
+figures/        curves
 """
 
 import contextlib
@@ -107,9 +107,7 @@ class Run:
             return
         with _writing(self.folder):
             self._append("metrics.jsonl", metrics)
-            self._append(
-                "times.jsonl", {"update": metrics["update"], "seconds": round(self.seconds(), 3)}
-            )
+            self._append("times.jsonl", {"update": metrics["update"], "seconds": round(self.seconds(), 3)})
 
     def read(self, name: str) -> list[dict[str, Any]]:
         """The whole lines of a .jsonl file; a line that was cut short by a crash is left out."""

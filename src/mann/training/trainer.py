@@ -13,15 +13,17 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from mann.data.render import Drawings
-from mann.episodes import Classification, Episode, time_offset
+from mann.episodes import Classification, Episode, draw_episodes, time_offset
 from mann.errors import MannError
-from mann.metrics import InstanceCounts, Tally, episode_loss, tally_episodes
+from mann.metrics import InstanceCounts, Tally, episode_loss
 from mann.models import Model, State, build_model
 from mann.outputs import output_of
 from mann.training import distributed
+from mann.training.checkpoint import is_array
 from mann.training.config import Config, OptimiserConfig
 from mann.training.curriculum import Stage, bucket_task, stage_at
 from mann.training.distributed import AXIS
+from mann.training.validation import make_tally, tile_state
 
 
 class TrainState(NamedTuple):
@@ -70,9 +72,10 @@ class Trainer:
             if drawings is not None and isinstance(config.task, Classification):
                 config.task.check(drawings)
         # The static part of a model (sizes and choices) is the same for all of its life.
-        self.static: Any = eqx.partition(
-            eqx.filter_eval_shape(self._new_model, jax.random.key(0)), _is_array_or_shape
-        )[1]
+        self.static: Any = eqx.partition(eqx.filter_eval_shape(self._new_model, jax.random.key(0)), is_array)[
+            1
+        ]
+        self.tally = make_tally(config.task, config.persistent, self.static, self.local_mesh)
 
     def _new_model(self, key: PRNGKeyArray) -> Model:
         return build_model(self.config.model, self.config.task, key=key)
@@ -83,8 +86,7 @@ class Trainer:
         model = eqx.filter(self._new_model(jax.random.key(config.seed)), eqx.is_array)
         carried = None
         if config.persistent:
-            one = eqx.combine(model, self.static).initial_state()
-            carried = jax.tree.map(lambda leaf: jnp.tile(leaf[None], (config.batch,) + (1,) * leaf.ndim), one)
+            carried = tile_state(eqx.combine(model, self.static).initial_state(), config.batch)
         return self.place(
             TrainState(
                 model,
@@ -123,7 +125,8 @@ class Trainer:
         bucket: int | None,
     ) -> tuple[TrainState, Float[Array, "updates"]]:
         replicated, split = PartitionSpec(), PartitionSpec(AXIS)
-        specs = TrainState(replicated, replicated, replicated, split, replicated)
+        layout: Any = TrainState  # the same tree, holding how each part is spread over the devices
+        specs = layout(replicated, replicated, replicated, split, replicated)
 
         def many(
             state: TrainState, drawings: Drawings | None, size: Int[Array, "2"] | None
@@ -186,7 +189,7 @@ class Trainer:
         update_key = jax.random.fold_in(jax.random.key(self.config.seed), update)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(update_key, indices)
         if size is None or bucket is None:
-            return jax.vmap(self.config.task.draw, in_axes=(0, None))(keys, drawings)
+            return draw_episodes(self.config.task, keys, drawings)
         task = bucket_task(self.config, Stage(0, 0, bucket))
         assert task is not None and drawings is not None
         return jax.vmap(task.draw, in_axes=(0, None, None, None))(keys, drawings, size[0], size[1])
@@ -199,48 +202,10 @@ class Trainer:
         last = jax.random.fold_in(jax.random.key(self.config.seed), 2**32 - 1)
         keys = jax.random.split(last, episodes)
         model = distributed.replicate(self.evaluated_model(state), self.local_mesh)
-        return self._validate(eqx.filter(model, eqx.is_array), self.validation, keys)
-
-    @partial(jax.jit, static_argnums=0)
-    def _validate(self, arrays: Model, drawings: Drawings | None, keys: PRNGKeyArray) -> Tally:
-        def share(arrays: Model, drawings: Drawings | None, keys: PRNGKeyArray) -> Tally:
-            model: Model = eqx.combine(arrays, self.static)
-            return evaluate_chains(model, self.config, drawings, keys)
-
-        return jax.shard_map(
-            share,
-            mesh=self.local_mesh,
-            in_specs=(PartitionSpec(), PartitionSpec(), PartitionSpec(AXIS)),
-            out_specs=PartitionSpec(AXIS),
-            check_vma=False,
-        )(arrays, drawings, keys)
-
-
-def evaluate_chains(
-    model: Model, config: Config, drawings: Drawings | None, keys: PRNGKeyArray, chains: int = 8
-) -> Tally:
-    """Tally episodes; with persistent memory, in `chains` parallel sequences that never wipe it."""
-    if not config.persistent:
-        return tally_episodes(model, config.task, drawings, keys)[0]
-    chains = min(chains, len(keys))
-    length = len(keys) // chains
-    keys = keys[: chains * length].reshape(length, chains)
-    wiped = model.initial_state()
-    first = jax.tree.map(lambda leaf: jnp.tile(leaf[None], (chains,) + (1,) * leaf.ndim), wiped)
-
-    def next_link(state: State, keys: PRNGKeyArray) -> tuple[State, Tally]:
-        tally, state = tally_episodes(model, config.task, drawings, keys, jax.vmap(model.next_episode)(state))
-        return state, tally
-
-    _, tallies = jax.lax.scan(next_link, first, keys)
-    return jax.tree.map(lambda leaf: leaf.reshape(chains * length, *leaf.shape[2:]), tallies)
-
-
-def _is_array_or_shape(leaf: Any) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct) or eqx.is_array(leaf)
+        return self.tally(eqx.filter(model, eqx.is_array), self.validation, keys)
 
 
 def accuracy(counts: InstanceCounts) -> Float[np.ndarray, "10"]:
     """Accuracy by instance over all episodes; NaN for an instance that never occurred."""
-    correct, count = np.asarray(counts.correct).sum(0), np.asarray(counts.count).sum(0)
-    return np.divide(correct, count, out=np.full_like(correct, np.nan), where=count > 0)
+    correct, seen = np.asarray(counts.correct).sum(0), np.asarray(counts.seen).sum(0)
+    return np.divide(correct, seen, out=np.full_like(correct, np.nan), where=seen > 0)

@@ -1,0 +1,193 @@
+"""Pictures: a sheet of drawings, curves of a run, an episode with its predictions, the memory at work."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+from PIL import Image
+
+from mann.data.images import ImageSet
+from mann.data.render import SIZE, Transform, prepare, random_transform, render
+from mann.episodes import Episode, string_of
+from mann.errors import MannError
+from mann.memory import MemoryTrace
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+RIGHT, WRONG, FIRST = "#1b7f4d", "#c0392b", "#6b7280"  # readable on white
+CURVES = ((1, "#6b7280"), (2, "#c2410c"), (3, "#b58900"), (4, "#1b7f4d"), (5, "#1d4ed8"), (10, "#6d28d9"))
+
+
+def draw_sheet(images: ImageSet, path: Path, rows: int, columns: int, seed: int = 0) -> None:
+    """Random classes, one a row: drawings on the left, augmented inputs of the network on the right."""
+    rng = np.random.default_rng(seed)
+    rows = min(rows, len(images))
+    classes = np.sort(rng.choice(len(images), rows, replace=False))
+    drawings = np.stack([rng.permuted(np.arange(columns) % images.counts[c]) for c in classes])
+    chosen = ImageSet(images.name, images.images[classes], images.counts[classes], (), images.ink)
+    rotation, shift = random_transform(jax.random.key(seed), rows * columns)
+    quarter = jnp.asarray(np.repeat(rng.integers(0, 4, rows), columns))
+    small = render(
+        prepare(chosen).grids,
+        jnp.asarray(np.repeat(np.arange(rows), columns)),
+        jnp.asarray(drawings.reshape(-1)),
+        Transform(rotation, shift, quarter),
+    )
+    gap = 5
+    source = chosen.images[np.arange(rows)[:, None], drawings] / images.ink
+    enlarged = np.kron(np.asarray(small).reshape(rows, columns, SIZE, SIZE), np.ones((5, 5)))
+    left = _tile(source, gap)
+    right = _tile(np.pad(enlarged, ((0, 0), (0, 0), (2, 3), (2, 3))), gap)
+    between = np.full((left.shape[0], 4 * gap), 0.6)
+    ink = np.concatenate([left, between, right], axis=1)
+    save_atomically(path, Image.fromarray((255 * (1 - ink)).astype(np.uint8)))
+
+
+def _tile(pictures: np.ndarray, gap: int) -> np.ndarray:
+    """(rows, columns, side, side) to one picture with grey lines between."""
+    rows, columns, side, _ = pictures.shape
+    sheet = np.full((rows * (side + gap) + gap, columns * (side + gap) + gap), 0.15)
+    for i in range(rows):
+        for j in range(columns):
+            top, left = gap + i * (side + gap), gap + j * (side + gap)
+            sheet[top : top + side, left : left + side] = pictures[i, j]
+    return sheet
+
+
+def draw_curves(records: list[dict[str, Any]], batch: int, folder: Path) -> list[Path]:
+    """`curves.png` and `curves.svg`: accuracy by instance while training, as in the paper's Figure 2."""
+    episodes = [r["episodes"] for r in records]
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    if "accuracy" in records[0]:
+        for instance, colour in CURVES:
+            values = [r["accuracy"][instance - 1] for r in records]
+            percent = [np.nan if v is None else 100 * v for v in values]
+            axes.plot(episodes, percent, color=colour, label=ordinal(instance), linewidth=1.6)
+        axes.set_ylim(0, 100)
+        axes.set_ylabel("Accuracy on held-out classes (%)")
+        axes.legend(title="Instance", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    else:
+        axes.plot(
+            episodes, [r["held_out_loss"] for r in records], label="held-out functions", color="#1d4ed8"
+        )
+        axes.plot(episodes, [r["loss"] for r in records], label="training", linewidth=1, color="#6b7280")
+        axes.set_ylabel("Negative log-likelihood (nats per point)")
+        axes.legend(frameon=False)
+    axes.set_xlabel(f"Episodes ({batch} in an update)")
+    axes.set_xlim(left=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    return _save(figure, folder, "curves")
+
+
+def draw_episode(
+    episode: Episode, predictions: np.ndarray, correct: np.ndarray, folder: Path, columns: int = 10
+) -> list[Path]:
+    """`episode.png`: every input in order, with the network's guess below it."""
+    steps = len(correct)
+    rows = -(-steps // columns)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(0.95 * columns, 1.22 * rows + 0.9), layout="constrained"
+    )
+    for axes in np.ravel(grid):
+        axes.set_axis_off()
+    for step, axes in zip(range(steps), np.ravel(grid), strict=False):
+        first = int(episode.instances[step]) == 1
+        colour = RIGHT if correct[step] else FIRST if first else WRONG
+        picture = 1 - np.asarray(episode.inputs[step]).reshape(SIZE, SIZE)
+        axes.imshow(picture, cmap="gray", vmin=0, vmax=1)
+        axes.add_patch(plt.Rectangle((-0.5, -0.5), SIZE, SIZE, fill=False, edgecolor=colour, linewidth=2))
+        guess, truth = _label(predictions[step]), _label(np.asarray(episode.targets[step]))
+        text = guess if correct[step] else f"{guess} → {truth}"
+        mark = "new" if first else "✓" if correct[step] else "✗"
+        axes.set_title(f"{step + 1}", fontsize=7, color="#6b7280", pad=2)
+        axes.text(SIZE / 2, SIZE + 0.6, f"{mark}  {text}", ha="center", va="top", fontsize=8, color=colour)
+    figure.suptitle(
+        "One episode, in order of presentation. Below each picture: the guess, then → the right label if it was "
+        "wrong.\nGreen: right. Red: wrong. Grey: wrong, but the class is new in this episode and can only be "
+        "guessed.",
+        fontsize=9,
+    )
+    return _save(figure, folder, "episode")
+
+
+def draw_memory(episode: Episode, trace: MemoryTrace, folder: Path) -> list[Path]:
+    """`memory.png`: where each step reads and writes, and how used each slot is."""
+    panels = [
+        ("Written to (sum over heads)", np.asarray(trace.write_weights).sum(1), "Oranges"),
+        ("Read from (mean over heads)", np.asarray(trace.read_weights).mean(1), "Blues"),
+    ]
+    if trace.usage is not None:
+        panels.append(("Usage (decayed)", np.asarray(trace.usage), "Greys"))
+    used = np.flatnonzero(panels[0][1].max(axis=0) > 0.1)
+    shown = slice(0, min(panels[0][1].shape[1], int(used.max(initial=0)) + 6))
+    figure, grid = plt.subplots(
+        len(panels), 1, figsize=(8, 2.7 * len(panels)), layout="constrained", sharex=True
+    )
+    steps = np.arange(1, len(episode.classes) + 1)
+    for axes, (title, weights, colours) in zip(np.ravel(grid), panels, strict=True):
+        picture = axes.imshow(
+            weights.T[shown],
+            aspect="auto",
+            origin="lower",
+            cmap=colours,
+            extent=(0.5, len(steps) + 0.5, -0.5, shown.stop - 0.5),
+            vmin=0,
+        )
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.set_ylabel("Slot")
+        figure.colorbar(picture, ax=axes, pad=0.01)
+    bottom = np.ravel(grid)[-1]
+    bottom.set_xlabel("Step, with the class shown (A, B, … in order of first appearance)")
+    bottom.set_xticks(
+        steps,
+        [f"{s}\n{n}" if s % 5 == 0 else f"\n{n}" for s, n in zip(steps, _letters(episode), strict=True)],
+        fontsize=7,
+    )
+    return _save(figure, folder, "memory")
+
+
+def _letters(episode: Episode) -> list[str]:
+    """A letter for each class, in order of first appearance."""
+    seen: dict[int, str] = {}
+    return [seen.setdefault(int(c), chr(ord("A") + len(seen) % 26)) for c in episode.classes]
+
+
+def _label(target: np.ndarray) -> str:
+    if target.shape == (25,):
+        return string_of(jnp.asarray(target))
+    return str(int(np.argmax(target)) + 1)
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, …"""
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def _save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return paths
+
+
+def save_atomically(path: Path, picture: Image.Image) -> None:
+    """Write a PNG to a temporary name and rename it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".png")
+        with os.fdopen(handle, "wb") as file:
+            picture.save(file, "PNG")
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise MannError(f"Could not write {path}: {error.strerror}.") from None
