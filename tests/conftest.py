@@ -1,11 +1,36 @@
-"""Tests run strictly: two CPU devices, no silent rank or dtype promotion, warnings are errors."""
+"""Tests run strictly: two CPU devices, no silent rank or dtype promotion, warnings are errors.
+
+What XLA compiles is kept for the whole session, also for the processes that tests start.
+"""
 
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+COMPILED = tempfile.mkdtemp(prefix="mann-tests-")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # tests spend their time compiling, not computing
 
-import jax
+import jax  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forget_what_was_compiled() -> Iterator[None]:
+    yield
+    shutil.rmtree(COMPILED, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder for data sets that several tests use (set MANN_CACHE to it)."""
+    return tmp_path_factory.mktemp("cache")

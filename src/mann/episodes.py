@@ -5,11 +5,12 @@ key gives the same episode on every machine.
 """
 
 import dataclasses
+import itertools
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from mann.data.functions import GaussianProcess, draw_function
 from mann.data.render import SIZE, Drawings, Transform, random_transform, render
@@ -34,21 +35,34 @@ def time_offset(targets: Float[Array, "*batch time label"]) -> Float[Array, "*ba
     return jnp.concatenate([jnp.zeros_like(targets[..., :1, :]), targets[..., :-1, :]], axis=-2)
 
 
-def sample_distinct(key: PRNGKeyArray, population: int, count: int) -> Int[Array, "count"]:
-    """`count` different integers below `population`, every ordered choice equally likely.
+def sample_distinct(uniform: Float[Array, "count"], population: int) -> Int[Array, "count"]:
+    """Different integers below `population`, every ordered choice equally likely, one for each number in [0, 1).
 
-    Floyd's algorithm: `count` small steps, where permuting the whole population would cost a long sort.
+    The i-th choice is the r-th of those not taken yet. No permutation of the whole population, no sort.
     """
-    pick_key, order_key = jax.random.split(key)
-    last = population - count + jnp.arange(count)  # the largest value that pick i may take
-    picks = jax.random.randint(pick_key, (count,), 0, last + 1)
+    count = len(uniform)
+    index = jnp.arange(count)
+    remaining = population - index
+    ranks = jnp.floor(uniform * remaining.astype(uniform.dtype)).astype(jnp.int32)
+    ranks = jnp.minimum(ranks, remaining - 1)  # the product may round up
 
-    def add(i: Int[Array, ""], chosen: Int[Array, "count"]) -> Int[Array, "count"]:
-        taken = jnp.any(chosen == picks[i])
-        return chosen.at[i].set(jnp.where(taken, last[i], picks[i]))
+    def choose(
+        i: Int[Array, ""], carry: tuple[Int[Array, "count"], Int[Array, "count"]]
+    ) -> tuple[Int[Array, "count"], Int[Array, "count"]]:
+        chosen, taken = carry  # taken: the same in ascending order, padded with `population`
+        value = ranks[i] + jnp.sum(taken - index <= ranks[i], dtype=jnp.int32)
+        place = jnp.sum(taken < value, dtype=jnp.int32)
+        moved = jnp.where(index == place, value, jnp.roll(taken, 1))
+        return chosen.at[i].set(value), jnp.where(index < place, taken, moved)
 
-    subset = jax.lax.fori_loop(0, count, add, jnp.full(count, -1, picks.dtype))
-    return jax.random.permutation(order_key, subset)  # Floyd's subset is uniform, its order is not
+    nothing = jnp.zeros(count, jnp.int32)
+    return jax.lax.fori_loop(0, count, choose, (nothing, nothing + population + count))[0]
+
+
+def choose_below(uniform: Float[Array, "*n"], limit: int | Int[Array, "..."]) -> Int[Array, "*n"]:
+    """Integers from 0 to limit − 1, from numbers in [0, 1)."""
+    limits = jnp.broadcast_to(jnp.asarray(limit, jnp.int32), uniform.shape)
+    return jnp.minimum((uniform * limits.astype(uniform.dtype)).astype(jnp.int32), limits - 1)
 
 
 def encode_strings(codes: Int[Array, "n"]) -> Float[Array, "n 25"]:
@@ -130,37 +144,40 @@ class Classification:
         recompilation): the rest of the steps is masked.
         """
         self.check(drawings)
-        keys = jax.random.split(key, 7)
         active = self.classes if classes is None else classes
         population, per_class = drawings.grids.shape[:2]
-        chosen = sample_distinct(keys[0], population, self.classes)
-        label_count = self.classes if self.labels == "onehot" else STRINGS
-        codes = sample_distinct(keys[1], label_count, self.classes)
+        # All random numbers of the episode at once: one call compiles and runs faster than many small ones.
+        n, steps = self.classes, self.steps
+        sizes = [n, n, n, steps, steps if self.repeats else n * per_class]
+        uniform = jax.random.uniform(key, (sum(sizes) + 3 * steps,))
+        for_class, for_label, for_quarter, for_sample, for_drawing, for_transform = jnp.split(
+            uniform, list(itertools.accumulate(sizes))
+        )
+
+        chosen = sample_distinct(for_class, population)
+        label_count = n if self.labels == "onehot" else STRINGS
+        codes = sample_distinct(for_label, label_count)
         encoded = jax.nn.one_hot(codes, label_count) if self.labels == "onehot" else encode_strings(codes)
 
         if self.balanced:
-            which = jax.random.permutation(keys[2], jnp.arange(self.steps) % active)
+            which = jnp.argsort(for_sample).astype(jnp.int32) % active
         else:
-            which = jax.random.randint(keys[2], (self.steps,), 0, active)
-        instances = instance_numbers(which, self.classes)
+            which = choose_below(for_sample, active)
+        instances = instance_numbers(which, n)
 
         available = drawings.counts[chosen]  # a padded class has fewer real drawings than the array holds
         if self.repeats:
-            drawing = jax.random.randint(keys[3], (self.steps,), 0, available[which])
+            drawing = choose_below(for_drawing, available[which])
         else:
-            priority = jax.random.uniform(keys[3], (self.classes, per_class))
+            priority = for_drawing.reshape(n, per_class)
             priority = jnp.where(jnp.arange(per_class)[None] < available[:, None], priority, 2.0)
             order = jnp.argsort(priority, axis=1)
             drawing = order[which, (instances - 1) % available[which]]
 
-        rotation, shift = random_transform(keys[4], self.steps)
-        quarter = jax.random.randint(keys[5], (self.classes,), 0, 4)[which]
+        rotation, shift = random_transform(for_transform.reshape(steps, 3))
+        quarter = choose_below(for_quarter, 4)[which]
         if not self.augment:
-            rotation, shift, quarter = (
-                jnp.zeros_like(rotation),
-                jnp.zeros_like(shift),
-                jnp.zeros_like(quarter),
-            )
+            rotation, shift, quarter = jnp.zeros_like(rotation), jnp.zeros_like(shift), jnp.zeros_like(quarter)
         pixels = render(drawings.grids, chosen[which], drawing, Transform(rotation, shift, quarter))
         mask = jnp.arange(self.steps) < (self.steps if length is None else length)
         return Episode(pixels, encoded[which], which, instances, mask)
@@ -215,7 +232,7 @@ class Regression:
 Task = Classification | Regression
 
 
-def draw_episodes(task: Task, keys: PRNGKeyArray, drawings: Drawings | None) -> Episode:
+def draw_episodes(task: Task, keys: Key[Array, "batch"], drawings: Drawings | None) -> Episode:
     """One episode for each key; `drawings` are needed for classification alone."""
     if isinstance(task, Regression):
         return jax.vmap(task.draw)(keys)

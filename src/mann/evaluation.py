@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key
 
 from mann import data
 from mann.baselines.gp import sequential_nll
@@ -203,7 +203,7 @@ def by_instance(counts: InstanceCounts) -> list[Interval]:
 
 
 @partial(jax.jit, static_argnums=1)
-def _gp_nll(keys: PRNGKeyArray, task: Regression) -> Float[Array, "episodes time"]:
+def _gp_nll(keys: Key[Array, "episodes"], task: Regression) -> Float[Array, "episodes time"]:
     """What the exact GP says of the same samples in the same order."""
     episodes = jax.vmap(task.draw)(keys)
     exact = partial(sequential_nll, process=task.process)

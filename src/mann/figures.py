@@ -32,7 +32,7 @@ def draw_sheet(images: ImageSet, path: Path, rows: int, columns: int, seed: int 
     classes = np.sort(rng.choice(len(images), rows, replace=False))
     drawings = np.stack([rng.permuted(np.arange(columns) % images.counts[c]) for c in classes])
     chosen = ImageSet(images.name, images.images[classes], images.counts[classes], (), images.ink)
-    rotation, shift = random_transform(jax.random.key(seed), rows * columns)
+    rotation, shift = random_transform(jax.random.uniform(jax.random.key(seed), (rows * columns, 3)))
     quarter = jnp.asarray(np.repeat(rng.integers(0, 4, rows), columns))
     small = render(
         prepare(chosen).grids,

@@ -19,7 +19,7 @@ class Linear(eqx.Module):
     def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray, bias: float = 0.0) -> None:
         bound = 1 / math.sqrt(inputs)
         self.weight = jax.random.uniform(key, (inputs, outputs), minval=-bound, maxval=bound)
-        self.bias = jnp.full(outputs, bias)
+        self.bias = jnp.full(outputs, bias, jnp.float32)  # a weak type would compile updates twice
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         product = x @ self.weight

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from mann.data.render import Drawings
 from mann.episodes import Episode, Task, draw_episodes, time_offset
@@ -54,7 +54,7 @@ def tally_episodes(
     model: Model,
     task: Task,
     drawings: Drawings | None,
-    keys: PRNGKeyArray,
+    keys: Key[Array, "batch"],
     state: State | None = None,
 ) -> tuple[Tally, State]:
     """Draw one episode for each key and run the model on it, from wiped memories or from a batch of states."""

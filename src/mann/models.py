@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, overload
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from mann.controllers import CONTROLLERS, Controller
@@ -219,7 +220,7 @@ class Model(eqx.Module):
                 f"the same steps, but got shapes {x.shape} and {labels.shape}: use data of the task it is for."
             )
         for name, values in (("inputs", x), ("labels", labels)):
-            if not isinstance(values, jax.core.Tracer) and not bool(jnp.all(jnp.isfinite(values))):
+            if not isinstance(values, jax.core.Tracer) and not np.all(np.isfinite(values)):
                 raise MannError(f"The {name} contain NaN or infinity: clean them first.")
 
 

@@ -8,17 +8,15 @@ import tyro
 T = TypeVar("T")
 
 
-def parse(
-    options: type[T], command: str, description: str, arguments: list[str], default: T | None = None
-) -> T:
+def parse(options: type[T], command: str, description: str, arguments: list[str]) -> T:
     """Parse arguments into a dataclass: its fields are the options, their docstrings the help."""
-    marked = tyro.conf.configure(
-        tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands, tyro.conf.OmitArgPrefixes
-    )(options)
-    prog = f"mann {command}"
-    if default is None:
-        return tyro.cli(marked, prog=prog, description=description, args=arguments)
-    return tyro.cli(marked, prog=prog, description=description, args=arguments, default=default)
+    return tyro.cli(
+        options,
+        prog=f"mann {command}",
+        description=description,
+        args=arguments,
+        config=(tyro.conf.AvoidSubcommands,),
+    )
 
 
 def prepare_jax(devices: int = 0) -> None:

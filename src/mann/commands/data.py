@@ -33,7 +33,7 @@ class Arguments:
 def main(arguments: list[str]) -> int:
     options = parse(Arguments, "data", "Look at a data set.", arguments)
     if options.sheet and Path(options.sheet).exists() and not options.force:
-        raise MannError(f"{options.sheet} exists: choose another name, or overwrite it with --force True.")
+        raise MannError(f"{options.sheet} exists: choose another name, or overwrite it with --force.")
     if not 1 <= options.rows <= 100 or not 1 <= options.columns <= 100:
         raise MannError("A sheet has between 1 and 100 rows and columns.")
     from mann import data

@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
             resume = True
         else:
             raise MannError(
-                f"{folder} holds another run: choose a folder with --run, or replace it with --force True."
+                f"{folder} holds another run: choose a folder with --run, or replace it with --force."
             )
     result = train(None if resume else config, folder, resume=resume, display=make_display())
     if not result.finished:

@@ -3,6 +3,9 @@
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from mann.commands import parse, prepare_jax
 from mann.errors import MannError
@@ -43,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
     @dataclasses.dataclass(frozen=True)
     class Arguments(Options):
-        config: Config = preset
+        config: Annotated[Config, tyro.conf.arg(name="")] = preset
 
     rest = [word for word in arguments if word != name] if name else arguments
     if not name and not any(word == "--resume" or word.startswith("--resume=") for word in rest):

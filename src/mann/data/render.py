@@ -6,12 +6,13 @@ computed once, when the data set is loaded (`prepare`). Drawing an augmented ima
 a pixel at the transformed position (`render`), which is cheap enough to happen inside every training update.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
+from jaxtyping import Array, Float, Int, UInt8
 
 from mann.data.images import SIDE, ImageSet
 from mann.errors import MannError
@@ -20,6 +21,7 @@ SIZE = 20  # pixels a side of what the network sees
 FINE = 3  # grid points of the prefiltered drawing per output pixel
 PAD = 2  # a ring of one partly and one fully empty point: positions outside are clipped to empty paper
 GRID = SIZE * FINE + 2 * PAD  # 64
+MOST_DRAWINGS = 2**31 // GRID**2  # positions in the whole set are 32-bit integers
 MAX_ROTATION = np.pi / 16
 MAX_SHIFT = 10 * SIZE / SIDE  # 10 source pixels, in output pixels
 
@@ -49,7 +51,7 @@ def _box_filter() -> Float[np.ndarray, "64 105"]:
     return (overlap / pixel).astype(np.float32)
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="ink")
 def _prefilter(images: UInt8[Array, "n 105 105"], ink: int) -> UInt8[Array, "n 64 64"]:
     box = jnp.asarray(_box_filter())
     average = jnp.einsum("gy,nyx,hx->ngh", box, images.astype(jnp.float32), box)
@@ -60,15 +62,20 @@ def prepare(dataset: ImageSet, chunk: int = 2000) -> Drawings:
     """Prefilter every drawing of a data set and leave the result on the device (4 KB a drawing)."""
     if np.any(dataset.counts < 1):
         raise MannError(f"A class of {dataset.name!r} has no drawings: remove it or add some.")
+    if dataset.images.shape[0] * dataset.images.shape[1] > MOST_DRAWINGS:
+        raise MannError(f"{dataset.name!r} has more than {MOST_DRAWINGS} drawings: use a part of it.")
     flat = dataset.images.reshape(-1, SIDE, SIDE)
-    parts = [np.asarray(_prefilter(flat[i : i + chunk], dataset.ink)) for i in range(0, len(flat), chunk)]
+    parts = [
+        np.asarray(_prefilter(jnp.asarray(flat[i : i + chunk]), ink=dataset.ink))
+        for i in range(0, len(flat), chunk)
+    ]
     grids = np.concatenate(parts).reshape(*dataset.images.shape[:2], GRID, GRID)
     return Drawings(jnp.asarray(grids), jnp.asarray(dataset.counts, jnp.int32))
 
 
-def random_transform(key: PRNGKeyArray, count: int) -> tuple[Float[Array, "n"], Float[Array, "n 2"]]:
-    """Rotation uniform in ±π/16 and shift uniform in ±10 source pixels, for `count` images."""
-    unit = jax.random.uniform(key, (count, 3), minval=-1.0, maxval=1.0)
+def random_transform(uniform: Float[Array, "n 3"]) -> tuple[Float[Array, "n"], Float[Array, "n 2"]]:
+    """Rotation in ±π/16 and shift in ±10 source pixels, from three numbers in [0, 1) an image."""
+    unit = 2 * uniform - 1
     return unit[:, 0] * MAX_ROTATION, unit[:, 1:] * MAX_SHIFT
 
 

@@ -84,7 +84,7 @@ class LRUA(Memory):
     def initial_state(self) -> LRUAState:
         first = jax.nn.one_hot(0, self.slots)
         each = jnp.tile(first, (self.heads, 1))
-        return LRUAState(jnp.full((self.slots, self.width), EMPTY), each, jnp.zeros_like(each), first)
+        return LRUAState(jnp.full((self.slots, self.width), EMPTY, jnp.float32), each, jnp.zeros_like(each), first)
 
     def __call__(
         self, query: Float[Array, "query"], state: LRUAState
@@ -92,13 +92,10 @@ class LRUA(Memory):
         config = self.config
         keys = jnp.tanh(self.keys(query)).reshape(self.heads, self.width)
         gate = jax.nn.sigmoid(self.gates(query))  # σ(α)
-        if self.vectors is None:
-            vectors = keys
-        else:
+        vectors, strength = keys, jnp.ones(self.heads)
+        if self.vectors is not None:
             vectors = jnp.tanh(self.vectors(query)).reshape(self.heads, self.width)
-        if self.strengths is None:
-            strength = jnp.ones(self.heads)
-        else:
+        if self.strengths is not None:
             strength = 1 + jax.nn.softplus(self.strengths(query))  # β
 
         targets = addressing.least_used(  # eq 6

@@ -83,19 +83,17 @@ class Trainer:
     def initial_state(self) -> TrainState:
         """The state at update 0, a pure function of the seed."""
         config = self.config
-        model = eqx.filter(self._new_model(jax.random.key(config.seed)), eqx.is_array)
-        carried = None
-        if config.persistent:
-            carried = tile_state(eqx.combine(model, self.static).initial_state(), config.batch)
-        return self.place(
-            TrainState(
-                model,
-                self.optimiser.init(model),
-                jax.tree.map(jnp.copy, model) if config.averaging else None,
-                carried,
-                jnp.zeros((), jnp.int32),
-            )
-        )
+
+        @jax.jit
+        def initialise() -> TrainState:
+            model = eqx.filter(self._new_model(jax.random.key(config.seed)), eqx.is_array)
+            carried = None
+            if config.persistent:
+                carried = tile_state(eqx.combine(model, self.static).initial_state(), config.batch)
+            average = jax.tree.map(jnp.copy, model) if config.averaging else None
+            return TrainState(model, self.optimiser.init(model), average, carried, jnp.zeros((), jnp.int32))
+
+        return self.place(initialise())
 
     def place(self, state: TrainState) -> TrainState:
         """Put a state onto the devices: replicated, except for what belongs to single episodes."""
@@ -165,7 +163,8 @@ class Trainer:
         (value, last), gradient = jax.value_and_grad(loss, has_aux=True)(state.model)
         flat, unflatten = ravel_pytree((value, gradient))
         value, gradient = unflatten(jax.lax.psum(flat, AXIS))
-        changes, optimiser = self.optimiser.update(gradient, state.optimiser, state.model)
+        with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
+            changes, optimiser = self.optimiser.update(gradient, state.optimiser, state.model)
         model = optax.apply_updates(state.model, changes)
         average = state.average
         if average is not None:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Key
 
 from mann.data.render import Drawings
 from mann.episodes import Task
@@ -17,7 +17,7 @@ from mann.training.distributed import AXIS
 
 CHAINS = 8  # parallel sequences of episodes a device, when the memory persists from one to the next
 
-TallyFunction = Callable[[Model, Drawings | None, PRNGKeyArray], Tally]
+TallyFunction = Callable[[Model, Drawings | None, Key[Array, "episodes"]], Tally]
 
 
 def make_tally(task: Task, persistent: bool, static: Any, mesh: Mesh) -> TallyFunction:
@@ -27,7 +27,7 @@ def make_tally(task: Task, persistent: bool, static: Any, mesh: Mesh) -> TallyFu
     of devices. With persistent memory, episodes follow one another without a wipe.
     """
 
-    def share(arrays: Model, drawings: Drawings | None, keys: PRNGKeyArray) -> Tally:
+    def share(arrays: Model, drawings: Drawings | None, keys: Key[Array, "episodes"]) -> Tally:
         model: Model = eqx.combine(arrays, static)
         if persistent:
             return _tally_chains(model, task, drawings, keys)
@@ -39,10 +39,10 @@ def make_tally(task: Task, persistent: bool, static: Any, mesh: Mesh) -> TallyFu
     )
 
 
-def _tally_chains(model: Model, task: Task, drawings: Drawings | None, keys: PRNGKeyArray) -> Tally:
+def _tally_chains(model: Model, task: Task, drawings: Drawings | None, keys: Key[Array, "episodes"]) -> Tally:
     chains = next(n for n in range(min(CHAINS, len(keys)), 0, -1) if len(keys) % n == 0)
 
-    def next_link(state: State, keys: PRNGKeyArray) -> tuple[State, Tally]:
+    def next_link(state: State, keys: Key[Array, "episodes"]) -> tuple[State, Tally]:
         tally, state = tally_episodes(model, task, drawings, keys, jax.vmap(model.next_episode)(state))
         return state, tally
 

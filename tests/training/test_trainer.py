@@ -1,0 +1,224 @@
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from tests.training.tiny import TINY, change
+
+from mann.episodes import Classification, Regression, time_offset
+from mann.errors import MannError
+from mann.metrics import episode_loss
+from mann.outputs import output_of
+from mann.training.config import CurriculumConfig, OptimiserConfig
+from mann.training.curriculum import stage_at
+from mann.training.loop import load_pictures
+from mann.training.trainer import Trainer, make_optimiser
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield load_pictures(TINY)
+
+
+def mesh(count):
+    return Mesh(np.array(jax.devices()[:count]), ("batch",))
+
+
+def make(config, pictures, devices=1):
+    return Trainer(config, pictures.train, pictures.validation, mesh(devices))
+
+
+@pytest.fixture(scope="module")
+def one_device(pictures):
+    return make(TINY, pictures, devices=1)
+
+
+@pytest.fixture(scope="module")
+def two_devices(pictures):
+    return make(TINY, pictures, devices=2)
+
+
+def advance_singly(trainer, updates):
+    """One update a call, so that all tests share one compiled program."""
+    state, losses = trainer.initial_state(), []
+    for _ in range(updates):
+        state, loss = trainer.advance(state, 1)
+        losses.extend(loss)
+    return state, losses
+
+
+def weights(state):
+    return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(state.model)])
+
+
+def test_one_update_is_the_gradient_of_the_mean_loss_over_the_whole_batch(pictures, two_devices):
+    """Plain gradient descent, written out episode by episode."""
+    trainer = two_devices
+    state = trainer.initial_state()
+    model = eqx.combine(jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, state.model)), trainer.static)
+    batch_key = jax.random.fold_in(jax.random.key(TINY.seed), 0)
+    gradients, losses = [], []
+
+    @eqx.filter_jit
+    @eqx.filter_value_and_grad
+    def loss(model, key, drawings):
+        episode = TINY.task.draw(key, drawings)
+        outputs, _ = model.unroll(episode.inputs, time_offset(episode.targets))
+        return episode_loss(output_of(TINY.task), outputs, episode)
+
+    for i in range(TINY.batch):
+        value, gradient = loss(model, jax.random.fold_in(batch_key, i), pictures.train)
+        losses.append(value)
+        gradients.append(gradient)
+    mean = jax.tree.map(lambda *leaves: sum(leaves) / TINY.batch, *gradients)
+    arrays = eqx.filter(model, eqx.is_array)
+    rule = make_optimiser(TINY.optimiser, TINY.updates)
+    with jax.numpy_dtype_promotion("standard"):  # optax is not strict
+        changes, _ = rule.update(eqx.filter(mean, eqx.is_array), rule.init(arrays), arrays)
+    expected = eqx.apply_updates(arrays, changes)
+    state, got = trainer.advance(state, 1)
+    assert got[0] == pytest.approx(float(np.mean(losses)), rel=1e-5)
+    for ours, theirs in zip(jax.tree.leaves(state.model), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-6)
+
+
+def test_result_does_not_depend_on_the_number_of_devices(one_device, two_devices):
+    results = []
+    for trainer in (one_device, two_devices):
+        state, losses = advance_singly(trainer, 6)
+        results.append((weights(state), losses))
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-4)
+    np.testing.assert_allclose(results[0][0], results[1][0], atol=2e-4)
+
+
+def test_result_does_not_depend_on_updates_in_one_call(one_device):
+    together, _ = one_device.advance(one_device.initial_state(), 4)
+    single, _ = advance_singly(one_device, 4)
+    np.testing.assert_allclose(weights(together), weights(single), atol=1e-6)
+    assert int(together.update) == int(single.update) == 4
+
+
+def test_other_seed_other_result(pictures):
+    states = [make(change(seed=seed), pictures).initial_state() for seed in (0, 1)]
+    assert not np.allclose(weights(states[0]), weights(states[1]))
+
+
+def test_averaged_weights_follow_the_trained_ones(one_device):
+    trainer = one_device
+    state = trainer.initial_state()
+    average = weights(state)
+    for update in range(5):
+        state, _ = trainer.advance(state, 1)
+        decay = min(TINY.averaging, (1 + update) / (10 + update))
+        average = decay * average + (1 - decay) * weights(state)
+    got = np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(state.average)])
+    np.testing.assert_allclose(got, average, atol=1e-6)
+
+
+def test_persistent_memory_is_carried_from_update_to_update(pictures, two_devices):
+    trainer = make(change(persistent=True), pictures, devices=2)
+    state = trainer.initial_state()
+    before = np.asarray(state.carried.memory.memory)
+    assert before.shape == (TINY.batch, 6, 4)
+    state, first = trainer.advance(state, 1)
+    after = np.asarray(state.carried.memory.memory)
+    assert np.abs(after).max() > 0.01 > np.abs(before).max()
+    # The same update from a wiped memory has another loss: the memory was really used.
+    carried, second = trainer.advance(state, 1)
+    _, fresh = advance_singly(two_devices, 2)
+    assert first[0] == pytest.approx(fresh[0], rel=1e-5)
+    assert second[0] != pytest.approx(fresh[1], rel=1e-7)
+    assert trainer.validate(carried).counts.seen.sum() > 0
+
+
+def test_curriculum_grows_without_compiling_at_every_step(pictures):
+    config = change(
+        task=Classification(classes=6, labels="strings"),
+        curriculum=CurriculumConfig(every=2, start=2),
+        updates=24,
+    )
+    stages = [stage_at(config, update) for update in range(0, 24, 2)]
+    assert [s.classes for s in stages] == [2, 3, 4, 5, 6, 6, 6, 6, 6, 6, 6, 6]
+    assert all(s.length == 10 * s.classes for s in stages)
+    assert {s.bucket for s in stages} == {5, 6}
+    trainer = make(config, pictures)
+    before = Trainer._advance._cache_size()
+    state = trainer.initial_state()
+    for _ in range(12):
+        state, losses = trainer.advance(state, 2)
+        assert np.isfinite(losses).all()
+    compiled = Trainer._advance._cache_size() - before
+    assert compiled == 2
+
+
+def test_masked_steps_of_a_curriculum_carry_no_loss(pictures):
+    """A stage's loss equals that of the same episodes cut to their length."""
+    config = change(
+        task=Classification(classes=5, labels="strings"), curriculum=CurriculumConfig(every=2, start=3)
+    )
+    trainer = make(config, pictures)
+    state = trainer.initial_state()
+    model = eqx.combine(jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, state.model)), trainer.static)
+    key = jax.random.fold_in(jax.random.key(config.seed), 0)
+    losses = []
+    for i in range(config.batch):
+        episode = jax.jit(config.task.draw)(jax.random.fold_in(key, i), pictures.train, 3, 30)
+        assert int(episode.classes.max()) <= 2
+        outputs, _ = eqx.filter_jit(model.unroll)(episode.inputs[:30], time_offset(episode.targets[:30]))
+        losses.append(np.mean(output_of(config.task).nll(outputs, episode.targets[:30])))
+    _, got = trainer.advance(state, 1)
+    assert got[0] == pytest.approx(float(np.mean(losses)), rel=1e-5)
+
+
+def test_regression_trains_without_pictures():
+    config = change(task=Regression(length=6))
+    trainer = Trainer(config, None, None, mesh(2))
+    state, losses = trainer.advance(trainer.initial_state(), 2)
+    assert np.isfinite(losses).all()
+    assert trainer.validate(state).nll.shape == (8, 6)
+
+
+@pytest.mark.parametrize("name", ["adamw", "rmsprop"])
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+@jax.numpy_dtype_promotion("standard")
+def test_optimisers_go_downhill(name, schedule):
+    rule = make_optimiser(OptimiserConfig(name=name, schedule=schedule, learning_rate=0.05, warmup=5), 100)
+    x = jnp.array([3.0, -2.0])
+    state = rule.init(x)
+    for _ in range(100):
+        change, state = rule.update(2 * x, state, x)
+        x = x + change
+    assert float(jnp.sum(x**2)) < 13 / 2
+
+
+@jax.numpy_dtype_promotion("standard")
+def test_rmsprop_is_the_one_of_graves():
+    """n ← ρn + (1−ρ)g², m ← ρm + (1−ρ)g, Δ ← 0.9Δ − lr g / √(n − m² + 1e-4), in numpy."""
+    config = OptimiserConfig(name="rmsprop", learning_rate=1e-2, warmup=0, schedule="constant", clip=0.0)
+    rule = make_optimiser(config, 10)
+    x, state = jnp.array([1.0, -0.5]), None
+    state = rule.init(x)
+    n, m, velocity = np.zeros(2), np.zeros(2), np.zeros(2)
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        g = rng.normal(size=2)
+        change, state = rule.update(jnp.asarray(g, jnp.float32), state, x)
+        n, m = 0.95 * n + 0.05 * g**2, 0.95 * m + 0.05 * g
+        velocity = 0.9 * velocity - 1e-2 * g / np.sqrt(n - m**2 + 1e-4)
+        np.testing.assert_allclose(change, velocity, rtol=1e-4)
+
+
+def test_warm_up_longer_than_the_run_is_refused():
+    with pytest.raises(MannError, match="warm-up of 500"):
+        make_optimiser(OptimiserConfig(warmup=500), 400)
+
+
+def test_too_few_classes_for_the_task_are_refused(pictures):
+    config = dataclasses.replace(TINY, task=Classification(classes=29))
+    with pytest.raises(MannError, match="cannot be drawn from a data set"):
+        make(config, pictures)
