@@ -177,7 +177,11 @@ class Classification:
         rotation, shift = random_transform(for_transform.reshape(steps, 3))
         quarter = choose_below(for_quarter, 4)[which]
         if not self.augment:
-            rotation, shift, quarter = jnp.zeros_like(rotation), jnp.zeros_like(shift), jnp.zeros_like(quarter)
+            rotation, shift, quarter = (
+                jnp.zeros_like(rotation),
+                jnp.zeros_like(shift),
+                jnp.zeros_like(quarter),
+            )
         pixels = render(drawings.grids, chosen[which], drawing, Transform(rotation, shift, quarter))
         mask = jnp.arange(self.steps) < (self.steps if length is None else length)
         return Episode(pixels, encoded[which], which, instances, mask)

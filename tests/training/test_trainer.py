@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh
-from tests.training.tiny import TINY, change
 
 from mann.episodes import Classification, Regression, time_offset
 from mann.errors import MannError
@@ -16,6 +15,7 @@ from mann.training.config import CurriculumConfig, OptimiserConfig
 from mann.training.curriculum import stage_at
 from mann.training.loop import load_pictures
 from mann.training.trainer import Trainer, make_optimiser
+from tests.training.tiny import TINY, change
 
 
 @pytest.fixture(scope="module")

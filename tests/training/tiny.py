@@ -25,8 +25,11 @@ def change(**fields: object) -> Config:
     return dataclasses.replace(TINY, **fields)
 
 
-OPTIONS = (
-    "glyphs-5 --task.classes 3 --task.length 8 --model.hidden 8 --model.slots 6 --model.width 4 --model.heads 2 "
-    "--data.classes 40 --data.validation 6 --optimiser.warmup 2 --batch 4 --evaluate-every 6 "
-    "--evaluate-episodes 8 --dispatch 2 --averaging 0.9"
-).split()
+OPTIONS = [
+    "glyphs-5",
+    *("--task.classes", "3", "--task.length", "8"),
+    *("--model.hidden", "8", "--model.slots", "6", "--model.width", "4", "--model.heads", "2"),
+    *("--data.classes", "40", "--data.validation", "6", "--optimiser.warmup", "2"),
+    *("--batch", "4", "--evaluate-every", "6", "--evaluate-episodes", "8", "--dispatch", "2"),
+    *("--averaging", "0.9"),
+]

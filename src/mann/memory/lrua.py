@@ -84,7 +84,9 @@ class LRUA(Memory):
     def initial_state(self) -> LRUAState:
         first = jax.nn.one_hot(0, self.slots)
         each = jnp.tile(first, (self.heads, 1))
-        return LRUAState(jnp.full((self.slots, self.width), EMPTY, jnp.float32), each, jnp.zeros_like(each), first)
+        return LRUAState(
+            jnp.full((self.slots, self.width), EMPTY, jnp.float32), each, jnp.zeros_like(each), first
+        )
 
     def __call__(
         self, query: Float[Array, "query"], state: LRUAState

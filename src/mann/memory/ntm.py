@@ -59,7 +59,9 @@ class NTM(Memory):
 
     def initial_state(self) -> NTMState:
         first = jax.nn.one_hot(0, self.slots)
-        return NTMState(jnp.full((self.slots, self.width), EMPTY, jnp.float32), jnp.tile(first, (self.heads + 1, 1)))
+        return NTMState(
+            jnp.full((self.slots, self.width), EMPTY, jnp.float32), jnp.tile(first, (self.heads + 1, 1))
+        )
 
     def address(
         self,

@@ -9,6 +9,8 @@ waits for threads that the others hold. So there is one program at a time, with 
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -97,6 +99,21 @@ def to_host(tree: Any) -> Any:
         return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
 
     return jax.tree.map(fetch, tree)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """What only the main process does: if it fails there, all processes stop instead of waiting for it."""
+    problem = None
+    try:
+        yield
+    except MannError as error:
+        problem = error
+    failed = anywhere(problem is not None)
+    if problem is not None:
+        raise problem
+    if failed:
+        raise MannError("Another process of this run stopped: see its message.")
 
 
 def anywhere(flag: bool) -> bool:

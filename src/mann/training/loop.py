@@ -79,7 +79,8 @@ def train(
     pictures = load_pictures(config)
     trainer = Trainer(config, pictures.train, pictures.validation, mesh)
     if not resume:
-        run.create(config)
+        with distributed.together():
+            run.create(config)
     progress = _Progress(config, run, trainer, display)
     progress.start(resume)
     run.note_environment(mesh.size)

@@ -46,11 +46,11 @@ class Run:
 
     def create(self, config: Config) -> None:
         """A new folder; refuses one that is already in use."""
+        if not self.writable:
+            return
         if self.folder.exists() and any(self.folder.iterdir()):
             hint = "resume it with --resume, or " if self.exists(self.folder) else ""
             raise MannError(f"The folder {self.folder} is not empty: {hint}choose another one with --run.")
-        if not self.writable:
-            return
         with _writing(self.folder):
             self.checkpoints.mkdir(parents=True)
             self._write("config.json", json.dumps(to_dict(config), indent=2) + "\n")
