@@ -1,0 +1,150 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from mann.errors import MannError
+from mann.training import loop
+from mann.training.checkpoint import load_arrays
+from mann.training.config import OptimiserConfig
+from mann.training.display import Display, PlainDisplay
+from mann.training.loop import load_pictures, train
+from mann.training.run import Run
+from tests.training.tiny import TINY, change
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, shared_cache):
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANN_CACHE", str(shared_cache))
+        result = train(TINY, folder, display=Display(), tensorboard=True)
+    assert result.finished
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _cache(shared_cache, monkeypatch):
+    monkeypatch.setenv("MANN_CACHE", str(shared_cache))
+
+
+def test_run_folder_explains_itself(finished):
+    run = Run(finished)
+    assert run.read_config() == TINY
+    records = run.read("metrics.jsonl")
+    assert [r["update"] for r in records] == [6, 12, 18, 24]
+    assert [r["episodes"] for r in records] == [24, 48, 72, 96]
+    for record in records:
+        assert len(record["accuracy"]) == 10
+        assert 0 <= record["accuracy"][0] <= 1
+        assert math.isfinite(record["loss"])
+        assert math.isfinite(record["held_out_loss"])
+    times = [r["seconds"] for r in run.read("times.jsonl")]
+    assert times == sorted(times)
+    session = json.loads((finished / "env.json").read_text())["sessions"][0]
+    assert session["devices"] == 2
+    assert set(session["libraries"]) >= {"jax", "equinox", "optax"}
+    assert (finished / "figures" / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    assert b"<svg" in (finished / "figures" / "curves.svg").read_bytes()
+    assert list((finished / "tensorboard").iterdir())
+
+
+def test_last_two_checkpoints_and_the_best_are_kept(finished):
+    names = sorted(path.name for path in (finished / "checkpoints").iterdir())
+    assert names == ["best.safetensors", "update-00000018.safetensors", "update-00000024.safetensors"]
+    records = Run(finished).read("metrics.jsonl")
+    scores = [np.nanmean([math.nan if a is None else a for a in r["accuracy"][1:]]) for r in records]
+    best = load_arrays(finished / "checkpoints" / "best.safetensors")[1]["update"]
+    assert best == records[int(np.argmax(scores))]["update"]
+
+
+def test_loss_of_a_record_is_the_mean_since_the_one_before(finished, tmp_path):
+    """Recorded at every update instead of every sixth, the same losses average to the same number."""
+    fine = train(change(dispatch=1, evaluate_every=1, updates=6, evaluate_episodes=2), tmp_path / "fine")
+    # The schedule depends on the length of the run, so compare the first updates through one run of ours.
+    losses = [r["loss"] for r in fine.metrics]
+    coarse = train(change(dispatch=1, evaluate_every=6, updates=6, evaluate_episodes=2), tmp_path / "coarse")
+    assert coarse.metrics[0]["loss"] == pytest.approx(np.mean(losses), rel=1e-6)
+
+
+def test_existing_run_is_never_overwritten(finished):
+    before = {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()}
+    with pytest.raises(MannError, match="not empty: resume it with --resume"):
+        train(TINY, finished, display=Display())
+    assert before == {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()}
+
+
+def test_folder_with_other_things_is_refused(tmp_path):
+    (tmp_path / "thesis.txt").write_text("dear to somebody")
+    with pytest.raises(MannError, match="not empty: choose another"):
+        train(TINY, tmp_path, display=Display())
+
+
+def test_resuming_a_finished_run_changes_nothing(finished):
+    metrics = (finished / "metrics.jsonl").read_bytes()
+    result = train(None, finished, resume=True, display=Display())
+    assert result.finished
+    assert (finished / "metrics.jsonl").read_bytes() == metrics
+
+
+def test_resuming_nothing_is_refused(tmp_path):
+    with pytest.raises(MannError, match="it has no config"):
+        train(None, tmp_path / "absent", resume=True, display=Display())
+
+
+def test_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(tmp_path, monkeypatch):
+    real = loop.Trainer.advance
+
+    def explode(self, state, updates):
+        state, losses = real(self, state, updates)
+        if int(state.update) > 8:
+            losses = losses.copy()
+            losses[1] = math.nan
+        return state, losses
+
+    monkeypatch.setattr(loop.Trainer, "advance", explode)
+    with pytest.raises(MannError, match="no longer finite at update 10") as caught:
+        train(TINY, tmp_path / "run", display=Display())
+    kept = tmp_path / "run" / "checkpoints" / "update-00000006.safetensors"
+    assert str(kept) in str(caught.value)
+    arrays, description = load_arrays(kept)
+    assert description["update"] == 6
+    assert all(np.isfinite(array).all() for array in arrays.values())
+
+
+def test_a_learning_rate_far_too_high_really_ends_that_way(tmp_path):
+    config = change(
+        optimiser=OptimiserConfig(learning_rate=1e38, warmup=0, schedule="constant", clip=0.0), averaging=0.0
+    )
+    with pytest.raises(MannError, match="no longer finite at update"):
+        train(config, tmp_path / "run", display=Display())
+
+
+def test_training_never_touches_test_classes(monkeypatch):
+    from mann import data
+
+    asked = []
+    original = data.ImageSet.subset
+
+    def note(self, start, stop):
+        asked.append((start, stop))
+        return original(self, start, stop)
+
+    monkeypatch.setattr(data.ImageSet, "subset", note)
+    load_pictures(TINY)
+    parts = data.split(40, 6, 3)
+    assert parts.train == 24
+    assert parts.validation == 30 == round(40 * 1200 / 1623)
+    assert asked == [(0, 24), (24, 30)]
+
+
+def test_plain_display_shows_what_is_asked(finished, capsys, tmp_path):
+    from rich.console import Console
+
+    display = PlainDisplay(Console(width=200, highlight=False))
+    train(change(updates=6), tmp_path / "run", display=display)
+    shown = capsys.readouterr().out
+    for part in ("updates/s", "24 episodes", "loss", "held-out accuracy", "(1st 2nd 5th 10th)", "2 devices"):
+        assert part in shown
+    assert "trained on classes 1–24, watched on held-out classes 25–30" in shown
