@@ -49,7 +49,7 @@ class LSTM(Controller):
     from_reads: Float[Array, "reads gates"] | None
     hidden_size: int = eqx.field(static=True)
 
-    def __init__(self, inputs: int, hidden: int, reads: int, *, key: PRNGKeyArray) -> None:
+    def __init__(self, inputs: int | tuple[int, ...], hidden: int, reads: int, *, key: PRNGKeyArray) -> None:
         input_key, hidden_key, read_key = jax.random.split(key, 3)
         self.inputs = Linear(inputs, 4 * hidden, key=input_key)
         self.recurrent = Linear(hidden, 4 * hidden, key=hidden_key).weight
@@ -82,7 +82,7 @@ class FeedForward(Controller):
     from_reads: Float[Array, "reads hidden"] | None
     hidden_size: int = eqx.field(static=True)
 
-    def __init__(self, inputs: int, hidden: int, reads: int, *, key: PRNGKeyArray) -> None:
+    def __init__(self, inputs: int | tuple[int, ...], hidden: int, reads: int, *, key: PRNGKeyArray) -> None:
         input_key, read_key = jax.random.split(key)
         self.inputs = Linear(inputs, hidden, key=input_key)
         self.from_reads = Linear(reads, hidden, key=read_key).weight if reads else None

@@ -16,9 +16,17 @@ class Linear(eqx.Module):
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, "outputs"]
 
-    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray, bias: float = 0.0) -> None:
-        bound = 1 / math.sqrt(inputs)
-        self.weight = jax.random.uniform(key, (inputs, outputs), minval=-bound, maxval=bound)
+    def __init__(
+        self, inputs: int | tuple[int, ...], outputs: int, *, key: PRNGKeyArray, bias: float = 0.0
+    ) -> None:
+        """`inputs` may name the sizes of several parts that are concatenated.
+
+        Each part is initialised by its own size, so that five numbers of a label weigh as much as 400 pixels
+        at the start: without this the network takes about twice as long to discover that labels matter.
+        """
+        parts = (inputs,) if isinstance(inputs, int) else inputs
+        bounds = jnp.concatenate([jnp.full((part, 1), 1 / math.sqrt(part)) for part in parts])
+        self.weight = bounds * jax.random.uniform(key, (sum(parts), outputs), minval=-1.0, maxval=1.0)
         self.bias = jnp.full(outputs, bias, jnp.float32)  # a weak type would compile updates twice
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:

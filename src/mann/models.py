@@ -111,7 +111,7 @@ class Model(eqx.Module):
         if config.controller not in CONTROLLERS:
             raise MannError(f"There is no controller {config.controller!r}: choose lstm or feedforward.")
         self.controller = CONTROLLERS[config.controller](
-            features + self.label_size,
+            (features, self.label_size),
             config.hidden,
             reads if config.reads_to_controller else 0,
             key=controller_key,
@@ -188,10 +188,20 @@ class Model(eqx.Module):
         previous_labels: Float[Array, "batch time label"],
         state: State | None = None,
     ) -> tuple[Float[Array, "batch time output"], State]:
-        """`unroll` for a batch of episodes, from a batch of states or from wiped ones."""
+        """`unroll` for a batch of episodes, from a batch of states or from wiped ones.
+
+        On a CPU the recurrent part of the paper's network runs as one native call (`mann.native`), if it can
+        be compiled here; the result is the same up to rounding.
+        """
+        from mann import native
+
         if state is None:
-            return jax.vmap(self.unroll)(inputs, previous_labels)
-        return jax.vmap(self.unroll)(inputs, previous_labels, state)
+            state = tile_state(self.initial_state(), len(inputs))
+        if not native.supports(self):
+            return jax.vmap(self.unroll)(inputs, previous_labels, state)
+        self._check(inputs, previous_labels)
+        hidden, last = native.unroll_batch(self, jax.vmap(self._project)(inputs, previous_labels), state)
+        return self.head(hidden), last
 
     def _project(
         self, x: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
@@ -222,6 +232,11 @@ class Model(eqx.Module):
         for name, values in (("inputs", x), ("labels", labels)):
             if not isinstance(values, jax.core.Tracer) and not np.all(np.isfinite(values)):
                 raise MannError(f"The {name} contain NaN or infinity: clean them first.")
+
+
+def tile_state(state: State, batch: int) -> State:
+    """The same state for every episode of a batch."""
+    return jax.tree.map(lambda leaf: jnp.tile(leaf[None], (batch,) + (1,) * leaf.ndim), state)
 
 
 def build_model(config: ModelConfig, task: Task, *, key: PRNGKeyArray) -> Model:

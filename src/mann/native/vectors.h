@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <utility>
-#include <vector>
 
 namespace mann {
 
@@ -31,19 +31,18 @@ inline void store(float* to, Vec value) { *reinterpret_cast<Unaligned*>(to) = va
 
 constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Zeroed scratch, aligned to a cache line.
+// Scratch, aligned to a cache line; zeroed unless asked otherwise.
 class Buffer {
  public:
-  explicit Buffer(int64_t size) : store_(size + 16) {
-    auto address = reinterpret_cast<uintptr_t>(store_.data());
-    data_ = reinterpret_cast<float*>((address + 63) & ~uintptr_t{63});
+  explicit Buffer(int64_t size, bool zeroed = true) : store_(new float[size + 16]) {
+    data_ = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(store_.get()) + 63) & ~uintptr_t{63});
+    if (zeroed) std::fill_n(data_, size, 0.0f);
   }
-  Buffer(Buffer&&) = default;
   operator float*() { return data_; }
   operator const float*() const { return data_; }
 
  private:
-  std::vector<float> store_;
+  std::unique_ptr<float[]> store_;
   float* data_;
 };
 
@@ -89,14 +88,17 @@ class Weights {
  public:
   // B(k, j) = from[k row + j column]: give the strides the other way round for the transpose.
   Weights(int64_t depth, int64_t columns, const float* from, int64_t row, int64_t column)
-      : depth_(depth), columns_(round_up(columns, kLanes)), panels_(depth * columns_) {
-    for (int64_t j = 0; j < columns; j += kPanel) {
+      : depth_(depth), columns_(round_up(columns, kLanes)), panels_(depth * columns_, false) {
+    constexpr int64_t kBlock = 16;  // rows at a time, so that a transpose uses up each cache line that it reads
+    for (int64_t j = 0; j < columns_; j += kPanel) {
       float* panel = panels_ + j * depth;
-      const int64_t width = std::min<int64_t>(columns_ - j, kPanel), used = std::min<int64_t>(columns - j, kPanel);
-      for (int64_t first = 0; first < depth; first += kLanes)  // blocks, so that either order of strides is quick
-        for (int64_t lane = 0; lane < used; ++lane)
-          for (int64_t k = first; k < std::min(first + kLanes, depth); ++k)
-            panel[k * width + lane] = from[k * row + (j + lane) * column];
+      const int64_t width = std::min<int64_t>(columns_ - j, kPanel), used = std::min<int64_t>(columns - j, width);
+      for (int64_t first = 0; first < depth; first += kBlock)
+        for (int64_t k = first; k < std::min(first + kBlock, depth); ++k) {
+          const float* source = from + k * row + j * column;
+          for (int64_t lane = 0; lane < used; ++lane) panel[k * width + lane] = source[lane * column];
+          std::fill_n(panel + k * width + used, width - used, 0.0f);
+        }
     }
   }
 
@@ -171,7 +173,7 @@ inline float fast_exp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  return __builtin_bit_cast(float, __builtin_bit_cast(int32_t, p) + (__builtin_bit_cast(int32_t, shifted) << 23));
+  return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, p) + (__builtin_bit_cast(uint32_t, shifted) << 23));
 }
 
 inline float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }

@@ -16,14 +16,14 @@ from mann.data.render import Drawings
 from mann.episodes import Classification, Episode, draw_episodes, time_offset
 from mann.errors import MannError
 from mann.metrics import InstanceCounts, Tally, episode_loss
-from mann.models import Model, State, build_model
+from mann.models import Model, State, build_model, tile_state
 from mann.outputs import output_of
 from mann.training import distributed
 from mann.training.checkpoint import is_array
 from mann.training.config import Config, OptimiserConfig
 from mann.training.curriculum import Stage, bucket_task, stage_at
 from mann.training.distributed import AXIS
-from mann.training.validation import make_tally, tile_state
+from mann.training.validation import make_tally
 
 
 class TrainState(NamedTuple):

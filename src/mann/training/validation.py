@@ -5,14 +5,13 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Key
 
 from mann.data.render import Drawings
 from mann.episodes import Task
 from mann.metrics import Tally, tally_episodes
-from mann.models import Model, State
+from mann.models import Model, State, tile_state
 from mann.training.distributed import AXIS
 
 CHAINS = 8  # parallel sequences of episodes a device, when the memory persists from one to the next
@@ -50,7 +49,3 @@ def _tally_chains(model: Model, task: Task, drawings: Drawings | None, keys: Key
     _, tallies = jax.lax.scan(next_link, tile_state(model.initial_state(), chains), links)
     return jax.tree.map(lambda leaf: leaf.reshape(len(keys), *leaf.shape[2:]), tallies)
 
-
-def tile_state(state: State, batch: int) -> State:
-    """The same state for every episode of a batch."""
-    return jax.tree.map(lambda leaf: jnp.tile(leaf[None], (batch,) + (1,) * leaf.ndim), state)
