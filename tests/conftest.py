@@ -15,7 +15,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 COMPILED = tempfile.mkdtemp(prefix="mann-tests-")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # tests spend their time compiling, not computing
+# Tests spend their time compiling, not computing.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 
 import jax  # noqa: E402
 

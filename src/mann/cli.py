@@ -18,6 +18,7 @@ COMMANDS = {
     "train": Command("mann.commands.train", "train a model from a preset, or resume a run"),
     "eval": Command("mann.commands.eval", "accuracy by instance on classes never trained on"),
     "data": Command("mann.commands.data", "look at a data set: counts, split, a sheet of drawings"),
+    "bench": Command("mann.commands.bench", "speed on this machine, against its peak and against PyTorch"),
 }
 
 HELP = """usage: mann COMMAND [OPTIONS]

@@ -159,8 +159,9 @@ class Classification:
         codes = sample_distinct(for_label, label_count)
         encoded = jax.nn.one_hot(codes, label_count) if self.labels == "onehot" else encode_strings(codes)
 
-        if self.balanced:
-            which = jnp.argsort(for_sample).astype(jnp.int32) % active
+        mask = jnp.arange(steps) < (steps if length is None else length)
+        if self.balanced:  # the rank of a step among those that are not padding
+            which = jnp.argsort(jnp.argsort(jnp.where(mask, for_sample, 2.0))).astype(jnp.int32) % active
         else:
             which = choose_below(for_sample, active)
         instances = instance_numbers(which, n)
@@ -183,7 +184,6 @@ class Classification:
                 jnp.zeros_like(quarter),
             )
         pixels = render(drawings.grids, chosen[which], drawing, Transform(rotation, shift, quarter))
-        mask = jnp.arange(self.steps) < (self.steps if length is None else length)
         return Episode(pixels, encoded[which], which, instances, mask)
 
 

@@ -113,7 +113,7 @@ def optimiser_work(config: Config, mesh: Mesh, updates: int) -> Work:
 
 
 def sgemm_works(mesh: Mesh) -> dict[int, Work]:
-    """Products of square matrices, each device its own at the same time; a unit is 10⁹ operations."""
+    """Products of square matrices, each device its own at the same time, by the side of the matrices."""
     works = {}
     for side, products in SGEMM.items():
         shape = (2, mesh.size * side, side)

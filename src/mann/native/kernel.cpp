@@ -1,13 +1,13 @@
 // The recurrent part of the MANN over whole episodes, forward and backward: LSTM controller and LRUA memory.
 //
-// Equation numbers are those of Santoro et al. (2016). Sizes: B episodes, T steps, H controller units, M slots, W
-// slot width, R heads; X = H + R·W is the length of o_t = (h_t, r_t); P is the length of the heads' parameters,
-// keys | vectors? | gates | strengths?. A trailing ' marks a size that is padded to whole vectors.
+// Equation numbers are those of Santoro et al. (2016). Sizes: B episodes, T steps, H controller units, M slots,
+// W slot width, R heads; X = H + R·W is the length of o_t = (h_t, r_t); P is the length of the heads'
+// parameters, keys | vectors? | gates | strengths?. M' and W' are padded with zeros (M_ and W_ in the code).
 //
 // A thread takes a block of episodes through all the steps. A step is two products of the block's rows with
 // weights that stay in the L2 cache, then each episode's memory operations. An episode's memory is held
-// transposed, (W, M'), with slots along the vector lanes, and stays in the cache too. Weight gradients are left
-// to the caller: each is one large product of the pre-activations' gradients that the backward pass returns.
+// transposed, (W', M'), with slots along the vector lanes, and stays in the cache too. Weight gradients are
+// left to the caller: each is one large product of the pre-activations' gradients, which are returned here.
 //
 // Writes are reversible: the backward pass rebuilds M_{t−1} from M_t. It takes the slots that were written as
 // least used from a copy, and all of M from a checkpoint now and then, so that rounding errors do not add up.
@@ -87,8 +87,8 @@ struct Record {
   }
 };
 
-// Run work(first, rows) for blocks of the B episodes, on this thread and on idle ones of XLA's pool. A helper that
-// comes too late finds nothing left to do, so that this thread only ever waits for work that has begun.
+// Run work(first, rows) for blocks of the B episodes, on this thread and on idle ones of XLA's pool. A helper
+// that comes too late finds nothing left to do, so that this thread only ever waits for work that has begun.
 template <class Work>
 void for_blocks(ffi::ThreadPool pool, int64_t B, const Work& work) {
   struct Shared {
@@ -113,14 +113,15 @@ void for_blocks(ffi::ThreadPool pool, int64_t B, const Work& work) {
   shared->finished.wait(lock, [&] { return shared->done == blocks; });
 }
 
-void transpose(int64_t rows, int64_t columns, const float* from, int64_t from_row, float* to, int64_t to_row) {
+void transpose(int64_t rows, int64_t columns, const float* from, int64_t from_row, float* to,
+               int64_t to_row) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j) to[j * to_row + i] = from[i * from_row + j];
 }
 
 float softplus(float x) { return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x))); }
 
-// --- one step of one episode ------------------------------------------------------------------------------------
+// --- one step of one episode ---------------------------------------------------------------------------
 
 void lstm_forward(int64_t H, const float* z, const float* projected, const float* previous, float* gates,
                   float* cell, float* hidden) {
@@ -188,8 +189,9 @@ class Memory {
   // In: memory = M_t, previous = w^r_{t−1}, and the gradients dmemory (of M_t), dreads, dweights (of w^r_t),
   // dwritten (of w^w_t; may be null). checkpoint is M_{t−1}, or null.
   // Out: memory = M_{t−1}, dmemory (of M_{t−1}), dprevious (of w^r_{t−1}), dheads (of the pre-activations).
-  void backward(const Step& step, const float* previous, const float* checkpoint, float* memory, float* dmemory,
-                const float* dreads, float* dweights, const float* dwritten, float* dprevious, float* dheads) {
+  void backward(const Step& step, const float* previous, const float* checkpoint, float* memory,
+                float* dmemory, const float* dreads, float* dweights, const float* dwritten, float* dprevious,
+                float* dheads) {
     const float* heads = step.heads;
     write_weights_of(step, previous);
     if (c.write_first) read_backward(step, memory, dmemory, dreads, dweights, dheads);
@@ -300,12 +302,12 @@ class Memory {
     for (int64_t h = 0; h < c.R; ++h) std::copy_n(vectors + h * W_, c.W, reads + h * c.W);
   }
 
-  void read_backward(const Step& step, const float* memory, float* dmemory, const float* dreads, float* dweights,
-                     float* dheads) {
+  void read_backward(const Step& step, const float* memory, float* dmemory, const float* dreads,
+                     float* dweights, float* dheads) {
     const float* heads = step.heads;
     for (int64_t h = 0; h < c.R; ++h) std::copy_n(dreads + h * c.W, c.W, keys + (c.R + h) * W_);
     similarity(memory, heads, 2 * c.R);
-    float* from_reads = s + c.R * M_;  // eq 4: the gradient of w^r; then w^r itself, for the update of dmemory
+    float* from_reads = s + c.R * M_;  // eq 4: the gradient of w^r; later w^r itself, to update dmemory
     float *inverse_ = inverse, *diagonal_ = diagonal;
     std::fill_n(diagonal_, M_, 0.0f);
     for (int64_t h = 0; h < c.R; ++h) {  // eq 3, then the slots' norms in eq 2
@@ -349,7 +351,7 @@ class Memory {
   Buffer dvectors;
 };
 
-// --- whole episodes ---------------------------------------------------------------------------------------------
+// --- whole episodes ------------------------------------------------------------------------------------
 
 struct Forward {
   const float* projected;  // (B, T, 4H)      W_x (x_t, y_{t−1}) + b
@@ -387,7 +389,8 @@ void forward(const Config& c, const Forward& x, const Record& record, const Weig
       const int64_t b = first + n, at = b * T + t;
       const Step step = record.at(c, b, t);
       const float* previous = t ? record.at(c, b, t - 1).cell : x.cell + b * H;
-      lstm_forward(H, z + n * Z, x.projected + at * 4 * H, previous, step.gates, step.cell, x.hidden + at * X);
+      lstm_forward(H, z + n * Z, x.projected + at * 4 * H, previous, step.gates, step.cell,
+                   x.hidden + at * X);
     }
 
     const float* query = c.cell_query ? record.at(c, first, t).cell : x.hidden + (first * T + t) * X;
@@ -448,8 +451,9 @@ void backward(const Config& c, const Backward& x, const Record& record, const We
       for (int64_t j = 0; j < c.reads(); ++j) dr[j] = d[H + j] + (c.reads_to_controller ? later[H + j] : 0);
       const float* previous = t ? record.at(c, b, t - 1).weights : weights + n * RM;
       memory_of.backward(record.at(c, b, t), previous, record.checkpoint(c, b, t), memory + n * WM,
-                         dmemory + n * WM, dr, dnow + n * RM, t == T - 1 ? x.dwritten + b * c.R * c.M : nullptr,
-                         dbefore + n * RM, x.dheads + at * P);
+                         dmemory + n * WM, dr, dnow + n * RM,
+                         t == T - 1 ? x.dwritten + b * c.R * c.M : nullptr, dbefore + n * RM,
+                         x.dheads + at * P);
     }
     std::swap(dnow, dbefore);
 
@@ -476,7 +480,7 @@ void backward(const Config& c, const Backward& x, const Record& record, const We
   }
 }
 
-// --- XLA's side -------------------------------------------------------------------------------------------------
+// --- XLA's side ----------------------------------------------------------------------------------------
 
 // The buffers of a call, one after the other.
 class Buffers {
@@ -519,8 +523,9 @@ ffi::Error backward_call(ffi::ThreadPool pool, ffi::Span<const int64_t> sizes, f
   const Config c = config_of(sizes, decay);
   Buffers next(args, rets);
   const Record record{next.in(), next.in(), next.in(), next.in(), next.in(), next.in(), next.in<int32_t>()};
-  const Backward x{next.in(), next.in(), next.in(),  next.in(),  next.in(),  next.in(),  next.in(),  next.in(),
-                   next.in(), next.in(), next.out(), next.out(), next.out(), next.out(), next.out(), next.out()};
+  const Backward x{next.in(),  next.in(),  next.in(),  next.in(),  next.in(), next.in(),
+                   next.in(),  next.in(),  next.in(),  next.in(),  next.out(), next.out(),
+                   next.out(), next.out(), next.out(), next.out()};
   const Weights from_gates(4 * c.H, c.fed(), x.recurrent, 1, 4 * c.H);
   const Weights from_heads(c.P(), c.H, x.to_heads, 1, c.P());
   for_blocks(pool, c.B, [&](int64_t first, int64_t rows) {

@@ -1,7 +1,7 @@
 // Small dense products and fast elementwise functions: what the kernel is made of.
 //
-// Vectors are the compiler's own (GCC and Clang), as wide as the machine's registers, so that one source serves
-// AVX-512, AVX2, SSE and NEON. Arrays that are read a vector at a time are padded with zeros to whole vectors.
+// Vectors are the compiler's own (GCC and Clang), as wide as the machine's registers, so that one source
+// serves AVX-512, AVX2, SSE and NEON. Arrays that are read a vector at a time are padded with zeros.
 #pragma once
 
 #include <algorithm>
@@ -46,12 +46,12 @@ class Buffer {
   float* data_;
 };
 
-// --- products ----------------------------------------------------------------------------------------------
+// --- products ------------------------------------------------------------------------------------------
 
-// One tile of C (+)= A B, with A(r, k) at a[r a_row + k a_col], B(k, :) at b[k b_row] and C(r, :) at c[r c_row].
+// One tile of C (+)= A B: A(r, k) is at a[r a_row + k a_col], B(k, :) at b[k b_row], C(r, :) at c[r c_row].
 template <int Rows, int Vecs>
-void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t b_row, float* c,
-          int64_t c_row, bool accumulate) {
+void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t b_row,
+          float* c, int64_t c_row, bool accumulate) {
   Vec sum[Rows][Vecs];
   for (int r = 0; r < Rows; ++r)
     for (int v = 0; v < Vecs; ++v) sum[r][v] = accumulate ? load(c + r * c_row + v * kLanes) : Vec{};
@@ -75,8 +75,8 @@ void any_tile(int64_t rows, int64_t vecs, Rest... rest) {
 }
 
 // C (rows × columns) (+)= A (rows × depth) B (depth × columns); whole vectors of columns.
-inline void multiply(int64_t rows, int64_t depth, int64_t columns, const float* a, int64_t a_row, int64_t a_col,
-                     const float* b, int64_t b_row, float* c, int64_t c_row, bool accumulate) {
+inline void multiply(int64_t rows, int64_t depth, int64_t columns, const float* a, int64_t a_row,
+                     int64_t a_col, const float* b, int64_t b_row, float* c, int64_t c_row, bool accumulate) {
   for (int64_t j = 0; j < columns; j += kPanel)
     for (int64_t i = 0; i < rows; i += kRows)
       any_tile(std::min<int64_t>(rows - i, kRows), std::min<int64_t>(columns - j, kPanel) / kLanes, depth,
@@ -89,10 +89,10 @@ class Weights {
   // B(k, j) = from[k row + j column]: give the strides the other way round for the transpose.
   Weights(int64_t depth, int64_t columns, const float* from, int64_t row, int64_t column)
       : depth_(depth), columns_(round_up(columns, kLanes)), panels_(depth * columns_, false) {
-    constexpr int64_t kBlock = 16;  // rows at a time, so that a transpose uses up each cache line that it reads
+    constexpr int64_t kBlock = 16;  // rows at a time, so that a transpose uses all of a cache line at once
     for (int64_t j = 0; j < columns_; j += kPanel) {
       float* panel = panels_ + j * depth;
-      const int64_t width = std::min<int64_t>(columns_ - j, kPanel), used = std::min<int64_t>(columns - j, width);
+      const int64_t width = std::min<int64_t>(columns_ - j, kPanel), used = std::min(columns - j, width);
       for (int64_t first = 0; first < depth; first += kBlock)
         for (int64_t k = first; k < std::min(first + kBlock, depth); ++k) {
           const float* source = from + k * row + j * column;
@@ -134,8 +134,7 @@ Vec sums(const Vec* vectors) {
                        std::make_integer_sequence<int, kLanes>{});
 }
 
-// C(r, j) = Σ_i A(r, i) B(j, i): `depth` is a whole number of vectors, `columns` a multiple of 4, with room for
-// them in each row of C.
+// C(r, j) = Σ_i A(r, i) B(j, i), with a whole number of vectors in `depth` and a multiple of 4 in `columns`.
 inline void multiply_transposed(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_row,
                                 const float* b, int64_t b_row, float* c, int64_t c_row) {
   constexpr int kHeads = 4, kColumns = 4;
@@ -157,7 +156,7 @@ inline void multiply_transposed(int64_t rows, int64_t columns, int64_t depth, co
   }
 }
 
-// --- elementwise functions: plain arithmetic, so that the compiler vectorises the loops that use them ----------
+// --- elementwise functions: plain arithmetic, so that the compiler vectorises the loops that use them ---
 
 // e^x to about 1e-7 relative: 2^n times a polynomial on [−ln 2 / 2, ln 2 / 2].
 inline float fast_exp(float x) {
@@ -173,7 +172,8 @@ inline float fast_exp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, p) + (__builtin_bit_cast(uint32_t, shifted) << 23));
+  const uint32_t exponent = __builtin_bit_cast(uint32_t, shifted) << 23;
+  return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, p) + exponent);
 }
 
 inline float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }

@@ -10,7 +10,7 @@ waits for threads that the others hold. So there is one program at a time, with 
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import jax
@@ -29,10 +29,11 @@ def usable_cores() -> int:
 
 
 def use_devices(count: int) -> None:
-    """Split the CPU into `count` devices, if there is no accelerator. Only before JAX computes anything."""
+    """Split the CPU into `count` devices. Once JAX has computed anything, it keeps the devices it has."""
     if count < 1:
         raise MannError(f"At least 1 device is needed, not {count}.")
-    jax.config.update("jax_num_cpu_devices", count)
+    with suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", count)
 
 
 def connect(coordinator: str = "", processes: int = 0, process: int = -1) -> None:

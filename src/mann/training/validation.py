@@ -48,4 +48,3 @@ def _tally_chains(model: Model, task: Task, drawings: Drawings | None, keys: Key
     links = keys.reshape(-1, chains)
     _, tallies = jax.lax.scan(next_link, tile_state(model.initial_state(), chains), links)
     return jax.tree.map(lambda leaf: leaf.reshape(len(keys), *leaf.shape[2:]), tallies)
-

@@ -1,0 +1,135 @@
+"""How fast training is: an update and its parts, against the machine's matrix products and against PyTorch.
+
+Measured in turn, round after round, in one process. benchmarks/README.md says what each number means.
+"""
+
+import dataclasses
+import importlib.util
+import os
+import platform
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from mann.benchmark import parts, worker
+from mann.benchmark.flops import flop_per_update
+from mann.benchmark.timing import Report, Work, interleave, warm_up
+from mann.data.render import Drawings
+from mann.episodes import Classification
+from mann.models import build_model
+from mann.training.config import Config
+from mann.training.distributed import make_mesh, usable_cores
+from mann.training.run import LIBRARIES
+
+TORCH_EAGER = Path(__file__).parents[3] / "benchmarks" / "torch_eager.py"  # in a source checkout only
+TORCH_UPDATES = 2  # in one measurement
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What is measured, on noise of Omniglot's size, and how often."""
+
+    config: Config = Config(task=Classification(classes=5, length=50))
+    classes: int = 1100
+    drawings: int = 20
+    rounds: int = 15
+    """Measurements of each number."""
+    calls: int = 1000
+    """Single steps for the latency."""
+
+
+HEADLINE = Setting()
+
+
+def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
+    """All numbers of one setting, as they stand in the JSON file."""
+    config, updates = setting.config, setting.config.dispatch
+    before = environment()
+    drawings = parts.random_drawings(setting.classes, setting.drawings)
+    mesh = make_mesh(config.batch)
+    works = {
+        "update": parts.update_work(config, drawings, mesh, updates),
+        "draw": parts.draw_work(config, drawings, mesh, updates),
+        **parts.model_works(config, drawings, mesh, updates),
+        "optimiser": parts.optimiser_work(config, mesh, updates),
+        **{f"sgemm {side}": work for side, work in parts.sgemm_works(mesh).items()},
+    }
+    torch, torch_note = torch_works(config, drawings)
+    works |= {f"PyTorch, {threads} threads": work for threads, work in torch.items()}
+    warm_up(works, report)
+    times = interleave(works, setting.rounds, report)
+    report("one core", 0, 1)
+    one_core = worker.start("one_core", setting, devices)
+
+    update, model = times["update"], times["model"]
+    gflop = flop_per_update(config) / 1e9
+    sgemm = {side: parts.sgemm_gflop(mesh, side) / times[f"sgemm {side}"].min * 1e3 for side in parts.SGEMM}
+    eager = {threads: times.pop(f"PyTorch, {threads} threads") for threads in torch}
+    best_threads = min(eager, key=lambda threads: eager[threads].median, default=None)
+    if best_threads is not None:
+        times["torch"] = eager[best_threads]
+    return {
+        "ms_per_update": update.median,
+        "updates_per_second": 1e3 / update.median,
+        "episodes_per_second": 1e3 / update.median * config.batch,
+        "ms_draw": times["draw"].median,
+        "ms_draw_one_core": one_core["draw"]["median"],
+        "ms_forward": times["forward"].median,
+        "ms_model": model.median,
+        "ms_optimiser": times["optimiser"].median,
+        "gflop_per_update": gflop,
+        "sgemm_gflops": max(sgemm.values()),
+        "utilisation": gflop / (model.median / 1e3) / max(sgemm.values()),
+        "torch_ms_per_update": times["torch"].median if eager else None,
+        "torch_threads": best_threads,
+        "torch_note": torch_note,
+        "speedup_vs_torch": times["torch"].median / update.median if eager else None,
+        "online_ms_p50": one_core["online_p50"],
+        "online_ms_p99": one_core["online_p99"],
+        "devices": mesh.size,
+        "spread": {name: spread._asdict() for name, spread in times.items() if "sgemm" not in name}
+        | {"draw_one_core": one_core["draw"]},
+        "sgemm_gflops_by_side": {str(side): rate for side, rate in sgemm.items()},
+        "setting": dataclasses.asdict(setting),
+        "environment": before,
+    }
+
+
+def torch_works(config: Config, drawings: Drawings) -> tuple[dict[int, Work], str]:
+    """Whole updates in PyTorch eager by number of threads, or why there are none.
+
+    All cores and one: with more processes than cores, threads that wait for one another can make it ten times
+    slower than it needs to be, and the comparison should be with PyTorch at its best.
+    """
+    if importlib.util.find_spec("torch") is None:
+        return {}, "pip install 'mann[bench]'"
+    if not TORCH_EAGER.is_file():
+        return {}, "in a source checkout only (benchmarks/torch_eager.py)"
+    spec = importlib.util.spec_from_file_location("torch_eager", TORCH_EAGER)
+    assert spec is not None and spec.loader is not None
+    torch_eager = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(torch_eager)
+    model = build_model(config.model, config.task, key=jax.random.key(config.seed))
+    training = torch_eager.Training(model, drawings, config)
+    return {
+        threads: Work(partial(training.run, TORCH_UPDATES, threads), TORCH_UPDATES)
+        for threads in sorted({1, usable_cores()})
+    }, ""
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers depend on besides the code."""
+    libraries = {name: metadata.version(name) for name in LIBRARIES}
+    if importlib.util.find_spec("torch") is not None:
+        libraries["torch"] = metadata.version("torch")
+    return {
+        "python": platform.python_version(),
+        "libraries": libraries,
+        "machine": f"{platform.machine()} {platform.system()}",
+        "backend": jax.default_backend(),
+        "cores": usable_cores(),
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    }

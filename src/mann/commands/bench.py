@@ -1,0 +1,150 @@
+"""`mann bench`: how fast training is on this machine, and how near to what the machine can do."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mann.commands import parse, prepare_jax
+from mann.data.cache import write_atomically
+from mann.errors import MannError
+
+QUICK_ROUNDS = 5
+BUSY = 0.7  # processes that ran or waited on average over the last minute
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    quick: bool = False
+    """Measure the headline setting alone, with fewer repeats: less than a minute."""
+    json: str = ""
+    """Write the result to this file as JSON."""
+    plot: str = ""
+    """Draw how time and memory grow, to this name with .png and with .svg."""
+    devices: int = 0
+    """CPU devices to split the batch over; 0 means one for each core."""
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(
+        Arguments,
+        "bench",
+        "Speed of training: an update and its parts, against matrix products and PyTorch on this machine.",
+        arguments,
+    )
+    if options.quick and options.plot:
+        raise MannError(
+            "--quick does not measure growth, so there is nothing to plot: leave out one of them."
+        )
+    for name in filter(None, (options.json, options.plot)):
+        _check_writable(Path(name))
+    prepare_jax(options.devices)
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from mann import benchmark
+    from mann.benchmark.growth import draw_growth, measure_growth
+
+    setting = benchmark.HEADLINE
+    if options.quick:
+        setting = dataclasses.replace(setting, rounds=min(QUICK_ROUNDS, setting.rounds))
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, transient=True) as bar:
+        shown = bar.add_task("starting", total=None)
+
+        def report(what: str, done: int, total: int) -> None:
+            bar.update(shown, description=what, completed=done, total=total)
+
+        result = benchmark.measure(setting, options.devices, report)
+        growth = None if options.quick else measure_growth(setting, options.devices, report)
+
+    console = Console(highlight=False)
+    print_headline(result, console)
+    if growth is not None:
+        print_growth(growth, console)
+    if options.plot and growth is not None:
+        for path in draw_growth(growth, Path(options.plot)):
+            console.print(f"Plot: {path}")
+    if options.json:
+        text = json.dumps(result | {"growth": growth}, indent=2) + "\n"
+        write_atomically(Path(options.json), text.encode())
+    return 0
+
+
+def _check_writable(path: Path) -> None:
+    """Before minutes of measuring, not after them."""
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise MannError(f"Cannot write {path}: name a file in a folder that exists and can be written to.")
+
+
+def print_headline(result: dict[str, Any], console: Console) -> None:
+    config, environment = result["setting"]["config"], result["environment"]
+    task, model = config["task"], config["model"]
+    console.print(
+        f"{task['classes']} classes, {task['length']} steps, batch {config['batch']}, LSTM {model['hidden']}, "
+        f"memory {model['slots']}×{model['width']}, {model['heads']} heads; "
+        f"{result['devices']} devices, {environment['cores']} cores"
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    table.add_column("median", justify="right")
+    table.add_column("min – max", justify="right")
+    table.add_column("")
+    rate = f"{result['updates_per_second']:.1f} updates/s, {result['episodes_per_second']:.0f} episodes/s"
+    for name, key, about in (
+        ("update", "update", rate),
+        ("  draw", "draw", f"{config['batch'] * task['length']} pictures"),
+        ("  model", "model", "gradient of every weight"),
+        ("  optimiser", "optimiser", "clip and Adam"),
+        ("forward alone", "forward", ""),
+        ("draw on one core", "draw_one_core", ""),
+        ("update, PyTorch eager", "torch", f"with {result['torch_threads']} threads, the faster number"),
+    ):
+        if key in result["spread"]:
+            times = result["spread"][key]
+            span = f"{times['min']:.2f} – {times['max']:.2f}"
+            table.add_row(name, f"{times['median']:.2f} ms", span, about)
+        else:
+            table.add_row(name, "–", "", result["torch_note"])
+    p50, p99 = result["online_ms_p50"], result["online_ms_p99"]
+    table.add_row("one step on one core", f"{p50:.3f} ms", "", f"99 % below {p99:.3f} ms")
+    console.print(table)
+    console.print(
+        f"The model's {result['gflop_per_update']:.2f} GFLOP an update run at "
+        f"{100 * result['utilisation']:.0f} % of this machine's matrix products "
+        f"({result['sgemm_gflops']:.0f} GFLOP/s)."
+    )
+    if result["speedup_vs_torch"] is not None:
+        console.print(f"An update is {result['speedup_vs_torch']:.1f} times as fast as in PyTorch eager.")
+    if environment["load"] is not None and environment["load"] > BUSY:
+        console.print(
+            f"Other processes were at work (load {environment['load']:.1f}): do not trust these numbers, measure "
+            "again on a quiet machine."
+        )
+
+
+def print_growth(growth: dict[str, list[dict[str, Any]]], console: Console) -> None:
+    from mann.benchmark.growth import UNITS
+
+    for axis, rows in growth.items():
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in (axis, "ms an update", "min – max", "MiB", "time per unit", "devices"):
+            table.add_column(name, justify="right")
+        for row in rows:
+            if row["ms"] is None:
+                table.add_row(str(row["size"]), row["problem"])
+                continue
+            memory = "" if row["memory"] is None else f"{row['memory'] / 2**20:.0f}"
+            span = f"{row['ms']['min']:.1f} – {row['ms']['max']:.1f}"
+            linearity = "" if row["linearity"] is None else f"× {row['linearity']:.2f}"
+            cells = (f"{row['ms']['median']:.1f}", span, memory, linearity, str(row["devices"]))
+            table.add_row(str(row["size"]), *cells)
+        console.print(f"\nGrowth with the {UNITS[axis]}", style="bold")
+        console.print(table)
+    console.print(
+        "\nMiB: peak above weights and data set. Time per unit: over that of the first row; 1 is linear."
+    )

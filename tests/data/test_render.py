@@ -1,0 +1,222 @@
+"""Augmented images against scipy's affine transform and Pillow's box filter."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+from scipy import ndimage, stats
+
+from mann.data import render as rendering
+from mann.data.images import SIDE, ImageSet
+from mann.data.render import Transform, prepare, random_transform
+from mann.errors import MannError
+
+COUNT = 8  # stroke drawings: two classes of four
+render = jax.jit(rendering.render)
+
+
+def image_set(images, ink=1, counts=None):
+    images = np.asarray(images, np.uint8)
+    counts = np.full(len(images), images.shape[1]) if counts is None else np.asarray(counts)
+    return ImageSet("test", images, counts, tuple(str(i) for i in range(len(images))), ink)
+
+
+def strokes(seed):
+    """A bitmap like Omniglot's: a few lines and arcs, 3 pixels wide, ink 1."""
+    rng = np.random.default_rng(seed)
+    image = Image.new("L", (SIDE, SIDE), 0)
+    draw = ImageDraw.Draw(image)
+    for _ in range(3):
+        draw.line(rng.integers(15, 90, 4).tolist(), fill=1, width=3)
+    left, top = rng.integers(10, 50, 2)
+    draw.arc([left, top, left + 45, top + 40], int(rng.integers(180)), int(rng.integers(200, 360)), 1, 3)
+    return np.asarray(image)
+
+
+@pytest.fixture(scope="module")
+def bitmaps():
+    return np.stack([strokes(seed) for seed in range(COUNT)])
+
+
+@pytest.fixture(scope="module")
+def grids(bitmaps):
+    return prepare(image_set(bitmaps.reshape(2, COUNT // 2, SIDE, SIDE))).grids
+
+
+def show(grids, rotation=0.0, shift=(0.0, 0.0), quarter=0):
+    """All drawings of the set under one transform, or a transform for each, as (n, 20, 20)."""
+    count = grids.shape[0] * grids.shape[1]
+    transform = Transform(
+        jnp.asarray(np.broadcast_to(np.float32(rotation), count)),
+        jnp.asarray(np.broadcast_to(np.asarray(shift, np.float32), (count, 2))),
+        jnp.asarray(np.broadcast_to(np.int32(quarter), count)),
+    )
+    index = np.arange(count, dtype=np.int32)
+    classes, drawings = np.divmod(index, np.int32(grids.shape[1]))
+    return np.asarray(render(grids, classes, drawings, transform)).reshape(count, 20, 20)
+
+
+def enlarge(bitmap):
+    """Four times the side, each pixel a square of 4×4."""
+    return np.kron(bitmap.astype(np.float64), np.ones((4, 4)))
+
+
+def box(image):
+    """Down to 20×20 with Pillow's box filter.
+
+    Pillow counts a source pixel in full or not at all, so this is the area average only where the ratio is
+    whole: enlarged bitmaps of 420 pixels have 21 a side for each output pixel, 105 would have 5.25.
+    """
+    assert image.shape == (420, 420)
+    return np.asarray(Image.fromarray(np.asarray(image, np.float32)).resize((20, 20), Image.Resampling.BOX))
+
+
+def reference(bitmap, rotation, shift):
+    """Turn counter-clockwise about the centre, move down and right by source pixels, then area average.
+
+    In rows and columns, counter-clockwise by φ takes an offset (down, right) from the centre to
+    (cos φ · down − sin φ · right, sin φ · down + cos φ · right); scipy asks for the way back.
+    """
+    back = np.array([[np.cos(rotation), np.sin(rotation)], [-np.sin(rotation), np.cos(rotation)]])
+    # In four times the resolution, so that interpolation blurs the strokes as little as possible.
+    fine = enlarge(bitmap)
+    centre = (np.array(fine.shape) - 1) / 2
+    offset = centre - back @ (centre + 4 * np.asarray(shift))
+    moved = ndimage.affine_transform(fine, back, offset, order=1, mode="constant")
+    return box(moved)
+
+
+def test_untransformed_image_is_pillows_box_filter(bitmaps, grids):
+    expected = np.stack([box(enlarge(bitmap)) for bitmap in bitmaps])
+    assert np.abs(show(grids) - expected).max() < 1 / 255
+
+
+def test_random_transforms_agree_with_scipy_and_pillow(bitmaps, grids):
+    rng = np.random.default_rng(0)
+    errors, correlations = [], []
+    for _ in range(5):
+        rotation = rng.uniform(-np.pi / 16, np.pi / 16, COUNT)
+        shift = rng.uniform(-10, 10, (COUNT, 2))
+        actual = show(grids, rotation, shift * 20 / 105)
+        for i, bitmap in enumerate(bitmaps):
+            expected = reference(bitmap, rotation[i], shift[i])
+            errors.append(np.abs(actual[i] - expected).mean())
+            correlations.append(np.corrcoef(actual[i].ravel(), expected.ravel())[0, 1])
+    # Measured: 0.0047 at most, 0.0031 on average, correlation 0.9968 at least.
+    assert max(errors) < 0.01
+    assert min(correlations) > 0.99
+
+
+@pytest.mark.parametrize("quarter", [0, 1, 2, 3])
+@pytest.mark.parametrize(("rotation", "shift"), [(0.0, (0.0, 0.0)), (0.15, (1.5, -0.7))])
+def test_quarter_turns_are_exactly_rot90_after_everything_else(grids, quarter, rotation, shift):
+    upright, turned = (show(grids, rotation, shift, q) for q in (0, quarter))
+    np.testing.assert_array_equal(turned, np.rot90(upright, quarter, axes=(1, 2)))
+
+
+def square(row, column, half=6):
+    """One square of ink, centred there."""
+    image = np.zeros((1, 1, SIDE, SIDE), np.uint8)
+    image[0, 0, row - half : row + half + 1, column - half : column + half + 1] = 1
+    return prepare(image_set(image)).grids
+
+
+def centre_of_mass(image):
+    return np.array(ndimage.center_of_mass(image))
+
+
+@pytest.mark.parametrize("shift", [(1.9, 0.0), (0.0, 1.9), (-1.9, 0.7)])
+def test_shift_moves_ink_down_and_right_by_output_pixels(shift):
+    grids = square(52, 52)
+    moved = centre_of_mass(show(grids, 0.0, shift)[0]) - centre_of_mass(show(grids)[0])
+    np.testing.assert_allclose(moved, shift, atol=0.05)
+
+
+@pytest.mark.parametrize("angle", [0.15, -0.15])
+def test_positive_rotation_is_counter_clockwise(angle):
+    """Ink to the right of the centre goes up when turned counter-clockwise."""
+    image = show(square(52, 90), angle)[0]
+    down, right = centre_of_mass(image) - 9.5
+    radius = (90 - 52) * 20 / 105
+    np.testing.assert_allclose([down, right], [-radius * np.sin(angle), radius * np.cos(angle)], atol=0.05)
+
+
+def test_rotation_comes_before_the_shift():
+    angle, shift = 0.19, np.array([1.5, -1.0])
+    together = centre_of_mass(show(square(52, 90), angle, shift)[0])
+    np.testing.assert_allclose(together, centre_of_mass(show(square(52, 90), angle)[0]) + shift, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("side", "direction"), [((0, 52), (-1, 0)), ((52, 0), (0, -1)), ((104, 52), (1, 0)), ((52, 104), (0, 1))]
+)
+def test_ink_that_leaves_the_frame_disappears(side, direction):
+    """No wrapping around and no smear along the border, however far it goes."""
+    image = np.zeros((1, 1, SIDE, SIDE), np.uint8)
+    rows, columns = (slice(max(0, c - 4), c + 5) for c in side)
+    image[0, 0, rows, columns] = 1
+    grids = prepare(image_set(image)).grids
+    assert show(grids).max() > 0.5
+    for distance in (2.0, 5.0, 19.0, 100.0):
+        gone = show(grids, 0.0, np.array(direction) * distance)[0]
+        assert gone.max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("shift", "turns"), [((1.9, 0.0), 0), ((0.0, 1.9), 1), ((-1.9, 0.0), 2), ((0.0, -1.9), 3)]
+)
+def test_full_page_shifted_leaves_empty_paper_behind(shift, turns):
+    full = prepare(image_set(np.ones((1, 1, SIDE, SIDE)))).grids
+    image = np.rot90(show(full, 0.0, shift)[0], -turns)  # the empty side on top
+    np.testing.assert_allclose(image[3:], 1, atol=1e-3)
+    assert image[0].max() < 2e-3
+    np.testing.assert_allclose(image[1], 0.1, atol=0.1)  # 1.9 pixels: a tenth of the second row, smoothed
+
+
+def test_output_is_ink_between_zero_and_one(grids):
+    images = show(grids, np.linspace(-0.19, 0.19, COUNT), np.linspace(-1.9, 1.9, 2 * COUNT).reshape(COUNT, 2))
+    assert images.min() >= 0
+    assert images.max() <= 1
+    assert np.all(images.reshape(COUNT, -1).max(1) > 0.3)
+
+
+def test_grey_levels_give_the_same_as_bitmaps_of_full_ink(bitmaps, grids):
+    grey = bitmaps.reshape(2, COUNT // 2, SIDE, SIDE) * np.uint8(255)
+    np.testing.assert_array_equal(prepare(image_set(grey, ink=255)).grids, grids)
+    half = prepare(image_set(np.full((1, 1, SIDE, SIDE), 51), ink=255)).grids
+    np.testing.assert_allclose(show(half)[0], 0.2, atol=1e-6)
+
+
+def test_preparing_in_chunks_changes_nothing(bitmaps, grids):
+    again = prepare(image_set(bitmaps.reshape(2, COUNT // 2, SIDE, SIDE)), chunk=3)
+    np.testing.assert_array_equal(again.grids, grids)
+    np.testing.assert_array_equal(again.counts, [COUNT // 2] * 2)
+
+
+def test_class_without_drawings_is_refused_by_name(bitmaps):
+    with pytest.raises(MannError, match="'test' has no drawings"):
+        prepare(image_set(bitmaps[None, :2], counts=[0]))
+
+
+def test_set_too_large_for_32_bit_positions_is_refused():
+    drawings = 2**31 // 4096 + 1
+    images = np.broadcast_to(np.zeros((), np.uint8), (1, drawings, SIDE, SIDE))  # takes no memory
+    with pytest.raises(MannError, match=f"more than {drawings - 1} drawings"):
+        prepare(ImageSet("huge", images, np.array([drawings]), ("a",)))
+
+
+def test_random_transform_spans_the_papers_ranges():
+    """±π/16 and ±10 of 105 pixels, each from a number of its own, linearly from 0 to 1."""
+    ends = jnp.array([[0.0, 0.0, 0.0], [0.5, 0.5, 0.5], [1.0, 1.0, 1.0], [1.0, 0.5, 0.0]])
+    rotation, shift = random_transform(ends)
+    np.testing.assert_allclose(rotation, np.array([-1, 0, 1, 1]) * np.pi / 16, rtol=1e-6)
+    np.testing.assert_allclose(shift * 105 / 20, [[-10, -10], [0, 0], [10, 10], [0, -10]], rtol=1e-6)
+
+
+def test_random_transforms_are_uniform_and_independent():
+    rotation, shift = random_transform(jax.random.uniform(jax.random.key(0), (20_000, 3)))
+    columns = [np.asarray(rotation) / (np.pi / 16), *(np.asarray(shift).T * 105 / 20 / 10)]
+    for column in columns:
+        assert stats.kstest(column, stats.uniform(-1, 2).cdf).pvalue > 1e-3
+    assert np.abs(np.corrcoef(columns) - np.eye(3)).max() < 5 / np.sqrt(20_000)

@@ -1,0 +1,465 @@
+"""Whole networks: against the oracles, step by step against at once, and no look into the future."""
+
+import dataclasses
+import functools
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import signal
+
+from mann import native
+from mann.episodes import Classification, Regression, time_offset
+from mann.errors import MannError
+from mann.memory import LITERAL, LRUAConfig
+from mann.models import PAPER, ModelConfig, build_model
+from mann.outputs import output_of
+from tests.oracles import lrua, lstm, ntm
+from tests.oracles.lrua import linear
+
+H, M, W, R = 8, 10, 5, 2
+CLASSES, T = 3, 6
+TASK = Classification(classes=CLASSES, length=T)
+SMALL = ModelConfig(hidden=H, slots=M, width=W, heads=R, features=4)
+COMBINATIONS = list(itertools.product(["lstm", "feedforward"], ["lrua", "ntm", "none"], ["none", "conv"]))
+
+
+# Compiled once for each combination, because all tests use the same shapes.
+step = eqx.filter_jit(lambda model, x, label, state: model.step(x, label, state))
+unroll = eqx.filter_jit(
+    lambda model, inputs, labels, state: model.unroll(inputs, labels, state, trace=model.memory is not None)
+)
+unroll_many = eqx.filter_jit(lambda model, inputs, labels: jax.vmap(model.unroll)(inputs, labels))
+unroll_batch = eqx.filter_jit(lambda model, *arguments: model.unroll_batch(*arguments))
+
+
+def ways(model):
+    """The different programs that may run a batch: the scan of JAX, and the native kernel where there is one."""
+    return [unroll_many, unroll_batch] if native.supports(model) else [unroll_many]
+
+
+def shape_of(config, task=TASK):
+    """A network without numbers, and without the time it takes to draw them."""
+    return eqx.filter_eval_shape(build_model, config, task, key=jax.random.key(0))
+
+
+def build(task=TASK, dtype=np.float32, **fields):
+    """A network whose weights *and biases* are all at work."""
+    rng = np.random.default_rng(0)
+
+    def fill(leaf):
+        scale = 1.5 / np.sqrt(leaf.shape[0]) if len(leaf.shape) == 2 else 0.5
+        return jnp.asarray(rng.normal(size=leaf.shape) * scale, dtype)
+
+    return jax.tree.map(fill, shape_of(dataclasses.replace(SMALL, **fields), task))
+
+
+def stream(task=TASK, steps=T, seed=0):
+    """Random inputs and labels."""
+    rng = np.random.default_rng(seed)
+    inputs = rng.uniform(size=(steps, task.input_size))
+    labels = np.eye(task.label_size)[rng.integers(task.label_size, size=steps)]
+    return inputs.astype(np.float32), labels.astype(np.float32)
+
+
+def previous(targets):
+    """y_{t−1}: null, y_1, …, y_{T−1}, along the second to last axis."""
+    return np.concatenate([np.zeros_like(targets[..., :1, :]), targets[..., :-1, :]], axis=-2)
+
+
+def changed_from(values, garbage):
+    """Episode t of the batch is changed from step t on."""
+    changed = values.copy()
+    for t in range(T):
+        changed[t, t:] += np.float32(garbage)
+    return changed
+
+
+def batch():
+    streams = [stream(seed=seed) for seed in range(T)]
+    return tuple(np.stack(parts) for parts in zip(*streams, strict=True))
+
+
+def walk(model, inputs, labels, state):
+    """One step at a time: all outputs and all states."""
+    outputs, states = [], []
+    for x, label in zip(inputs, labels, strict=True):
+        output, state = step(model, x, label, state)
+        outputs.append(output)
+        states.append(state)
+    return np.stack(outputs), states
+
+
+def stack(trees):
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+
+def assert_same_tree(actual, expected, **tolerance):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for left, right in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(left, right, **tolerance)
+
+
+@pytest.fixture(scope="module", params=COMBINATIONS, ids="-".join)
+def model(request):
+    controller, memory, encoder = request.param
+    return build(controller=controller, memory=memory, encoder=encoder)
+
+
+# Every combination of controller, memory and encoder
+
+
+def test_unroll_and_its_trace_equal_a_loop_of_steps(model):
+    inputs, labels = stream()
+    first = model.initial_state()
+    outputs, last, *trace = unroll(model, inputs, labels, first)
+    expected, states = walk(model, inputs, labels, first)
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    assert_same_tree(last, states[-1], atol=1e-5)
+    if model.memory is None:
+        with pytest.raises(MannError, match="no memory to trace"):
+            model.unroll(jnp.asarray(inputs), jnp.asarray(labels), trace=True)
+    else:
+        seen = [model.memory.trace(state.memory) for state in states]
+        assert_same_tree(trace[0], stack(seen), atol=1e-5)
+
+
+def test_batch_equals_one_episode_at_a_time(model):
+    inputs, labels = batch()
+    outputs, states = unroll_batch(model, inputs, labels)
+    singles = [unroll(model, *episode, model.initial_state()) for episode in zip(inputs, labels, strict=True)]
+    np.testing.assert_allclose(outputs, stack([single[0] for single in singles]), atol=1e-5)
+    assert_same_tree(states, stack([single[1] for single in singles]), atol=1e-5)
+
+
+@pytest.mark.parametrize("garbage", [0.5, float("nan")])
+def test_label_of_a_step_reaches_no_output_before_the_next_step(model, garbage):
+    """Bit for bit: y_t and all later labels may be anything, the outputs up to and including t stay the same."""
+    inputs, targets = batch()
+    changed = changed_from(targets, garbage)
+    for run in ways(model):
+        before, after = (np.asarray(run(model, inputs, previous(labels))[0]) for labels in (targets, changed))
+        for t in range(T):
+            np.testing.assert_array_equal(after[t, : t + 1], before[t, : t + 1])
+            assert np.all(np.any(after[t, t + 1 :] != before[t, t + 1 :], axis=1))
+
+
+def test_input_of_a_step_reaches_no_earlier_output(model):
+    inputs, targets = batch()
+    changed = changed_from(inputs, 0.5)
+    for run in ways(model):
+        before, after = (np.asarray(run(model, x, previous(targets))[0]) for x in (inputs, changed))
+        for t in range(T):
+            np.testing.assert_array_equal(after[t, :t], before[t, :t])
+            assert np.all(np.any(after[t, t:] != before[t, t:], axis=1))
+
+
+def test_only_a_model_with_a_past_remembers_an_earlier_label(model):
+    inputs, targets = batch()
+    changed = targets.copy()
+    changed[:, 0] += 1
+    forgets = model.memory is None and not jax.tree.leaves(model.initial_state().controller)
+    for run in ways(model):
+        before, after = (np.asarray(run(model, inputs, previous(labels))[0]) for labels in (targets, changed))
+        assert np.any(after[:, 2:] != before[:, 2:]) != forgets
+
+
+# Against the oracles
+
+
+def float64(tree):
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
+
+
+def oracle_outputs(model, config, inputs, labels):
+    """The whole network in plain loops: (x_t, y_{t−1}) and r_{t−1} → h_t → r_t → linear of (h_t, r_t)."""
+    controller, memory = float64(model.controller), float64(model.memory)
+    hidden, cell, reads = [0.0] * H, [0.0] * H, [0.0] * (R * W)
+    state = {"lrua": lrua, "ntm": ntm}[config.memory].initial_state(M, W, R)
+    outputs = []
+    for x, label in zip(float64(inputs), float64(labels), strict=True):
+        together = [*x.tolist(), *label.tolist()]
+        into_controller = reads if config.reads_to_controller else None
+        first_layer = (controller.inputs.weight, controller.inputs.bias)
+        if config.controller == "lstm":
+            hidden, cell = lstm.step(
+                first_layer,
+                controller.recurrent,
+                controller.from_reads,
+                together,
+                into_controller,
+                hidden,
+                cell,
+            )
+        else:
+            z = np.array(linear(first_layer, together))
+            if into_controller is not None:
+                z = z + np.array(linear((controller.from_reads, np.zeros(H)), into_controller))
+            hidden = np.tanh(z).tolist()
+        names = {
+            "lrua": ["keys", "gates", "vectors", "strengths"],
+            "ntm": ["keys", "addressing", "erase", "add"],
+        }
+        layers = {
+            name: (getattr(memory, name).weight, getattr(memory, name).bias)
+            for name in names[config.memory]
+            if getattr(memory, name) is not None
+        }
+        query = cell if config.query == "cell" else hidden
+        if config.memory == "lrua":
+            fields = dataclasses.asdict(config.lrua)
+            fields["gamma"] = fields.pop("decay")
+            del fields["initial_strength"]  # it is in the bias
+            reads, state = lrua.step(layers, query, state, heads=R, **fields)
+        else:
+            reads, state = ntm.step(layers, query, state, heads=R, initial_strength=1.0)
+        outputs.append(linear(float64((model.head.weight, model.head.bias)), [*hidden, *reads]))
+    return np.array(outputs)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"query": "cell"},
+        {"reads_to_controller": False},
+        {"lrua": LITERAL},
+        {"controller": "feedforward"},
+        {"controller": "feedforward", "reads_to_controller": False},
+        {"memory": "ntm"},
+        {"memory": "ntm", "query": "cell"},
+    ],
+    ids=str,
+)
+def test_whole_network_equals_the_oracle(fields):
+    task = Regression(dimensions=3, length=T)
+    model = build(task=task, **fields)
+    rng = np.random.default_rng(0)
+    inputs, labels = (jnp.asarray(rng.normal(size=(T, n)), jnp.float32) for n in (3, 1))
+    outputs, _ = walk(model, inputs, labels, model.initial_state())
+    expected = oracle_outputs(model, dataclasses.replace(SMALL, **fields), inputs, labels)
+    np.testing.assert_allclose(outputs, expected, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("controller", "memory"),
+    [("lstm", "lrua"), ("feedforward", "ntm"), ("lstm", "none")],
+)
+def test_gradient_of_the_whole_network_reaches_every_parameter_and_equals_finite_differences(
+    controller, memory
+):
+    task, width = Regression(length=T), 1e-6
+    with jax.enable_x64(True):
+        model = build(task, np.float64, controller=controller, memory=memory)
+        first = jax.tree.map(lambda leaf: leaf.astype(np.float64), model.initial_state())
+        parameters, static = eqx.partition(model, eqx.is_array)
+        rng = np.random.default_rng(0)
+        inputs = jnp.asarray(rng.normal(size=(T, task.input_size)))
+        targets = jnp.asarray(rng.normal(size=(T, task.label_size)))
+
+        @functools.partial(jax.jit)
+        @jax.value_and_grad
+        def loss(parameters):
+            outputs, _ = eqx.combine(parameters, static).unroll(inputs, time_offset(targets), first)
+            return jnp.sum(output_of(task).nll(outputs, targets))
+
+        gradient = loss(parameters)[1]
+        leaves, structure = jax.tree.flatten(parameters)
+        for number, (leaf, slope) in enumerate(zip(leaves, jax.tree.leaves(gradient), strict=True)):
+            assert slope.dtype == jnp.float64
+            assert np.any(slope)
+            direction = rng.normal(size=leaf.shape)
+            ends = [
+                loss(structure.unflatten([*leaves[:number], leaf + move * direction, *leaves[number + 1 :]]))
+                for move in (width, -width)
+            ]
+            expected = float(ends[0][0] - ends[1][0]) / (2 * width)
+            assert float(np.sum(slope * direction)) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("memory", ["lrua", "ntm"])
+def test_gradients_stay_finite_over_an_episode_of_1000_steps(memory):
+    task = Regression(length=1000)
+    model = build(task, memory=memory)
+    inputs = jax.random.uniform(jax.random.key(0), (1000, 1), minval=-2.0, maxval=2.0)
+    targets = jnp.sin(3 * inputs)
+
+    @eqx.filter_jit
+    @eqx.filter_value_and_grad
+    def loss(model):
+        outputs, _ = model.unroll(inputs, time_offset(targets))
+        return jnp.mean(output_of(task).nll(outputs, targets))
+
+    value, gradients = loss(model)
+    assert np.isfinite(value)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
+
+
+# State
+
+
+def test_episode_starts_with_a_wiped_memory_a_fresh_controller_and_nothing_read():
+    state = build().initial_state()
+    np.testing.assert_array_equal(state.reads, np.zeros(R * W))
+    np.testing.assert_array_equal(state.controller.hidden, np.zeros(H))
+    np.testing.assert_array_equal(state.controller.cell, np.zeros(H))
+    np.testing.assert_array_equal(state.memory.memory, np.full((M, W), 1e-6, np.float32))
+    np.testing.assert_array_equal(state.memory.usage, np.eye(M)[0])
+
+
+def test_episode_goes_on_from_the_state_it_is_given():
+    model, (inputs, labels) = build(), stream()
+    _, states = walk(model, inputs, labels, model.initial_state())
+    outputs, last, _ = unroll(model, inputs, labels, states[2])
+    expected, expected_states = walk(model, inputs, labels, states[2])
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    assert_same_tree(last, expected_states[-1], atol=1e-5)
+
+
+def test_batch_goes_on_from_the_states_it_is_given():
+    model, (inputs, labels) = build(), batch()
+    _, states = unroll_batch(model, inputs, labels)
+    outputs, _ = unroll_batch(model, inputs, labels, states)
+    for i in range(T):
+        state = jax.tree.map(lambda leaf, i=i: leaf[i], states)
+        np.testing.assert_allclose(outputs[i], unroll(model, inputs[i], labels[i], state)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", ["lrua", "ntm"])
+def test_next_episode_keeps_the_memory_and_refreshes_the_controller_unless_told(memory):
+    model, (inputs, labels) = build(memory=memory), stream()
+    fresh = model.initial_state()
+    last = unroll(model, inputs, labels, fresh)[1]
+    carried = model.next_episode(last)
+    assert_same_tree(carried.memory, last.memory, rtol=0)
+    assert_same_tree(carried.controller, fresh.controller, rtol=0)
+    np.testing.assert_array_equal(carried.reads, fresh.reads)
+    assert_same_tree(model.next_episode(last, keep_controller=True), last, rtol=0)
+    wiped, unwiped, kept = (
+        np.asarray(unroll(model, inputs, labels, state)[0]) for state in (fresh, carried, last)
+    )
+    assert np.abs(wiped - unwiped).max() > 1e-6
+    assert np.abs(unwiped - kept).max() > 1e-6
+
+
+# The encoder
+
+
+def test_convolutional_encoder_equals_scipy():
+    """Four times: 3×3 correlation, normalisation over groups of channels, ReLU, the largest of 2×2."""
+    encoder, pixels = build(encoder="conv").encoder, stream()[0][0]
+    maps = float64(pixels).reshape(1, 20, 20)
+    for convolution, norm in zip(float64(encoder.convolutions), float64(encoder.norms), strict=True):
+        kernels, bias = convolution.weight, convolution.bias
+        summed = [
+            sum(signal.correlate2d(old, k, "same") for old, k in zip(maps, kernel, strict=True))
+            for kernel in kernels
+        ]
+        maps = np.array(summed) + bias
+        groups = maps.reshape(4, -1)  # 4 features: one channel a group
+        groups = (groups - groups.mean(1, keepdims=True)) / np.sqrt(groups.var(1, keepdims=True) + norm.eps)
+        maps = groups.reshape(maps.shape) * norm.weight[:, None, None] + norm.bias[:, None, None]
+        maps = np.maximum(maps, 0)
+        half = maps.shape[1] // 2
+        maps = maps[:, : 2 * half, : 2 * half].reshape(4, half, 2, half, 2).max(axis=(2, 4))
+    actual = eqx.filter_jit(lambda encoder, pixels: encoder(pixels))(encoder, pixels)
+    np.testing.assert_allclose(actual, maps.ravel(), atol=1e-4)
+    assert np.any(maps)
+
+
+# Configuration and mistakes
+
+
+def test_paper_preset_is_the_default_but_for_the_literal_reading_and_builds_with_the_papers_sizes():
+    different = {
+        field.name
+        for field in dataclasses.fields(LRUAConfig)
+        if getattr(PAPER.lrua, field.name) != getattr(LRUAConfig(), field.name)
+    }
+    assert different == {"key_strength", "written", "least_used", "decay"}
+    assert dataclasses.replace(PAPER, lrua=LRUAConfig()) == ModelConfig()
+    model = shape_of(PAPER, Classification(classes=5))
+    assert model.controller.inputs.weight.shape == (405, 800)
+    assert model.controller.from_reads.shape == (160, 800)
+    assert model.memory.keys.weight.shape == (200, 160)
+    assert model.memory.gates.weight.shape == (200, 4)
+    assert (model.memory.slots, model.memory.width, model.memory.heads) == (128, 40, 4)
+    assert model.head.weight.shape == (360, 5)
+
+
+@pytest.mark.parametrize(
+    ("task", "size"),
+    [(Classification(classes=4), 4), (Classification(classes=15, labels="strings"), 25), (Regression(), 2)],
+    ids=["one-hot", "strings", "regression"],
+)
+def test_output_layer_has_the_size_that_the_task_asks_for(task, size):
+    assert shape_of(SMALL, task).head.bias.shape == (size,)
+
+
+def test_same_key_builds_the_same_network_and_another_key_another():
+    build = eqx.filter_jit(build_model)
+    first, again, other = (build(SMALL, TASK, key=jax.random.key(seed)) for seed in (0, 0, 1))
+    assert_same_tree(first, again, rtol=0)
+    for left, right in zip(jax.tree.leaves(first), jax.tree.leaves(other), strict=True):
+        assert left.ndim == 1 or np.all(left != right)  # biases start alike
+
+
+@pytest.mark.parametrize("wrong", ["features", "label"])
+def test_wrong_sizes_are_refused_with_both_shapes(wrong):
+    model, (inputs, labels) = build(), stream()
+    if wrong == "features":
+        inputs = inputs[:, :-1]
+    else:
+        labels = np.zeros((T, CLASSES + 1), np.float32)
+    with pytest.raises(MannError, match=r"inputs of size 400 with labels of size 3") as error:
+        model.unroll(jnp.asarray(inputs), jnp.asarray(labels))
+    assert str(inputs.shape) in str(error.value)
+    assert str(labels.shape) in str(error.value)
+    with pytest.raises(MannError, match="use data of the task"):
+        model.step(jnp.asarray(inputs[0]), jnp.asarray(labels[0]), model.initial_state())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("where", ["inputs", "labels"])
+def test_nan_and_infinity_are_refused_by_name(where, value):
+    model, (inputs, labels) = build(), stream()
+    if where == "inputs":
+        inputs[2, 5] = value
+    else:
+        labels[2, 1] = value
+    with pytest.raises(MannError, match=f"The {where} contain NaN or infinity"):
+        model.unroll(jnp.asarray(inputs), jnp.asarray(labels))
+
+
+@pytest.mark.parametrize("field", ["memory", "controller"])
+def test_unknown_parts_are_refused_with_the_choices(field):
+    """As a user meets it: without the run-time type check of the tests, which would be the first to refuse."""
+    config = dataclasses.replace(SMALL)
+    object.__setattr__(config, field, "perceptron")
+    choices = {"memory": "choose lrua, ntm or none", "controller": "choose lstm or feedforward"}[field]
+    with pytest.raises(MannError, match=f"There is no {field} 'perceptron': {choices}"):
+        shape_of(config)
+
+
+def test_cell_query_needs_a_controller_with_a_cell():
+    with pytest.raises(MannError, match="Only the LSTM controller has a cell state: set query to hidden"):
+        ModelConfig(controller="feedforward", query="cell")
+
+
+@pytest.mark.parametrize("field", ["hidden", "slots", "width", "heads", "features"])
+def test_sizes_below_one_are_refused_by_name(field):
+    with pytest.raises(MannError, match=f"{field} must be at least 1"):
+        ModelConfig(**{field: 0})
+
+
+def test_more_heads_than_slots_are_refused():
+    with pytest.raises(MannError, match="4 heads need at least as many slots"):
+        ModelConfig(slots=3, heads=4)
+
+
+def test_convolutional_encoder_is_refused_for_functions():
+    with pytest.raises(MannError, match="set encoder to none"):
+        build(task=Regression(), encoder="conv")

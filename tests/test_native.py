@@ -1,0 +1,247 @@
+"""The native kernel against the JAX scan that it stands in for."""
+
+import dataclasses
+import logging
+import threading
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array
+
+from mann import native
+from mann.episodes import Classification
+from mann.errors import MannError
+from mann.memory import LRUAConfig
+from mann.models import PAPER, Model, ModelConfig, State, build_model
+from mann.native import build
+
+needs_kernel = pytest.mark.skipif(
+    not build.load(), reason="no C++ compiler: there is no native kernel to test"
+)
+
+ODD = {"hidden": 17, "slots": 13, "width": 7, "heads": 3}
+CONFIGS = {
+    "default": ModelConfig(**ODD),
+    "paper": dataclasses.replace(PAPER, **ODD),
+    "read first": ModelConfig(
+        **ODD, lrua=LRUAConfig(order="read_first", erased="all", least_used="per_head", written="key")
+    ),
+    "no reads, cell query": ModelConfig(
+        hidden=5,
+        slots=33,
+        width=5,
+        heads=6,
+        reads_to_controller=False,
+        query="cell",
+        lrua=LRUAConfig(erased="none"),
+    ),
+}
+
+
+def scan(model: Model, projected: Array, state: State) -> tuple[Array, State]:
+    """What `Model.unroll` does between the input projection and the output layer."""
+
+    def one(projected: Array, state: State) -> tuple[Array, State]:
+        def advance(state: State, projected: Array) -> tuple[State, Array]:
+            hidden, state = model._advance(projected, state)
+            return state, hidden
+
+        last, hidden = jax.lax.scan(advance, state, projected)
+        return hidden, last
+
+    return jax.vmap(one)(projected, state)
+
+
+def problem(config: ModelConfig, batch: int, time: int, wiped: bool = False) -> tuple[Model, Array, State]:
+    """A model, inputs, and states: wiped ones, or the arbitrary ones that persistent memory leads to."""
+    random = np.random.default_rng(0)
+    model = build_model(config, Classification(classes=5), key=jax.random.key(1))
+    projected = jnp.asarray(random.normal(size=(batch, time, 4 * config.hidden)), jnp.float32)
+
+    def start(values: Array) -> Array:
+        noise = 0 if wiped else random.uniform(0, 0.3, size=(batch, *values.shape))
+        return jnp.asarray(np.asarray(values)[None] + noise + np.zeros((batch, *values.shape)), jnp.float32)
+
+    return model, projected, jax.tree.map(start, model.initial_state())
+
+
+@eqx.filter_jit
+def results_and_gradients(unroll: Any, arguments: Any, weights: Any) -> Any:
+    """Everything that `unroll` returns, and the gradients of a random projection of it."""
+
+    def loss(arguments: Any) -> tuple[Array, Any]:
+        results = unroll(*arguments)
+        products = jax.tree.map(lambda a, b: jnp.sum(a * b), results, weights)
+        return jnp.sum(jnp.stack(jax.tree.leaves(products))), results
+
+    (_, results), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(arguments)
+    return results, gradients
+
+
+def random_like(shapes: Any) -> Any:
+    random = np.random.default_rng(2)
+    return jax.tree.map(lambda s: jnp.asarray(random.normal(size=s.shape), jnp.float32), shapes)
+
+
+def assert_close(actual: Any, expected: Any, bound: float) -> None:
+    """Every array within `bound` of the largest entry of the expected one."""
+    leaves = jax.tree_util.tree_leaves_with_path(expected)
+    assert len(leaves) == len(jax.tree.leaves(actual))
+    for (path, e), a in zip(leaves, jax.tree.leaves(actual), strict=True):
+        error = np.max(np.abs(np.asarray(a) - np.asarray(e)), initial=0)
+        largest = np.max(np.abs(np.asarray(e)), initial=0)
+        assert error <= bound * largest + 1e-9, f"{jax.tree_util.keystr(path)}: {error:.3g} of {largest:.3g}"
+
+
+def assert_same(arguments: Any, bound: float = 1e-4) -> None:
+    weights = random_like(eqx.filter_eval_shape(native.unroll_batch, *arguments))
+    expected = results_and_gradients(scan, arguments, weights)
+    actual = results_and_gradients(native.unroll_batch, arguments, weights)
+    assert_close(actual[0], expected[0], 1e-5)
+    assert_close(actual[1], expected[1], bound)
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", CONFIGS)
+def test_results_and_gradients_are_those_of_the_scan(name: str) -> None:
+    assert_same(problem(CONFIGS[name], batch=9, time=9))
+
+
+@needs_kernel
+def test_gradients_of_a_long_episode() -> None:
+    """The memory is rebuilt backwards over 1000 steps: rounding errors must not add up."""
+    config = ModelConfig(hidden=24, slots=40, width=10, heads=2)
+    assert_same(problem(config, batch=2, time=1000, wiped=True))
+
+
+@needs_kernel
+def test_ties_in_usage_go_to_the_lowest_slot() -> None:
+    """At the start all slots but one are tied; `erased` shows in the memory which of them was chosen."""
+    arguments = problem(dataclasses.replace(CONFIGS["paper"], slots=37), batch=2, time=4, wiped=True)
+    _, expected = eqx.filter_jit(scan)(*arguments)
+    _, actual = eqx.filter_jit(native.unroll_batch)(*arguments)
+    assert_close(actual, expected, 1e-5)
+
+
+@needs_kernel
+def test_without_gradients_the_results_are_the_same() -> None:
+    """Without a backward pass, nothing is recorded: that is another way through the kernel."""
+    arguments = problem(CONFIGS["default"], batch=20, time=9)
+    weights = random_like(eqx.filter_eval_shape(native.unroll_batch, *arguments))
+    recorded, _ = results_and_gradients(native.unroll_batch, arguments, weights)
+    assert_close(eqx.filter_jit(native.unroll_batch)(*arguments), recorded, 0)
+
+
+@needs_kernel
+def test_empty_episode() -> None:
+    model, projected, state = problem(CONFIGS["default"], batch=2, time=0)
+    hidden, last = native.unroll_batch(model, projected, state)
+    assert hidden.shape == (2, 0, 17 + 3 * 7)
+    assert_close(last, state, 0)
+
+
+@needs_kernel
+def test_a_state_of_another_size_is_refused() -> None:
+    model, projected, state = problem(CONFIGS["default"], batch=2, time=1)
+    with pytest.raises(MannError, match="each of the 3 episodes"):
+        native.unroll_batch(model, jnp.concatenate([projected, projected[:1]]), state)
+
+
+@needs_kernel
+def test_zero_rows_and_zero_keys_have_finite_gradients() -> None:
+    model, projected, state = problem(CONFIGS["paper"], batch=2, time=5)
+    model = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if eqx.is_array(leaf) else leaf, model)
+    state = state._replace(memory=jax.tree.map(jnp.zeros_like, state.memory))
+    weights = random_like(eqx.filter_eval_shape(native.unroll_batch, model, projected, state))
+    outcome = results_and_gradients(native.unroll_batch, (model, projected, state), weights)
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(outcome))
+
+
+def loss(model: Model, projected: Array, state: State) -> Array:
+    return jnp.sum(native.unroll_batch(model, projected, state)[0] ** 2)
+
+
+@needs_kernel
+def test_two_devices_and_a_loop() -> None:
+    """Inside jit, shard_map and scan at once: the gradient is the sum over the devices."""
+    model, projected, state = problem(CONFIGS["default"], batch=6, time=4)
+    arrays, static = eqx.partition(model, eqx.is_array)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("device",))
+    each, whole = PartitionSpec("device"), PartitionSpec()
+
+    @jax.jit
+    @jax.shard_map(mesh=mesh, in_specs=(whole, each, each), out_specs=whole)
+    def update(arrays: Any, projected: Array, state: State) -> Any:
+        def step(arrays: Any, _: None) -> tuple[Any, None]:
+            model = eqx.combine(arrays, static)
+            gradients = eqx.filter_grad(loss)(model, projected, state)
+            return jax.tree.map(lambda a, g: a - 1e-4 * g, arrays, eqx.filter(gradients, eqx.is_array)), None
+
+        return jax.lax.scan(step, arrays, length=2)[0]
+
+    expected = model
+    for _ in range(2):
+        gradients = eqx.filter_jit(eqx.filter_grad(loss))(expected, projected, state)
+        expected = eqx.apply_updates(expected, jax.tree.map(lambda g: -1e-4 * g, gradients))
+    assert_close(update(arrays, projected, state), eqx.filter(expected, eqx.is_array), 1e-6)
+
+
+@needs_kernel
+def test_calls_from_two_threads_do_not_disturb_each_other() -> None:
+    model, projected, state = problem(CONFIGS["default"], batch=20, time=9)
+    gradient = eqx.filter_jit(eqx.filter_grad(loss))
+    inputs = [projected, -projected]
+    expected = [gradient(model, p, state) for p in inputs]
+    actual: dict[tuple[int, int], Any] = {}
+
+    def work(which: int) -> None:
+        for repeat in range(20):
+            actual[which, repeat] = jax.block_until_ready(gradient(model, inputs[which], state))
+
+    threads = [threading.Thread(target=work, args=(which,)) for which in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(actual) == 40
+    for (which, _), gradients in actual.items():
+        assert_close(gradients, expected[which], 1e-6)
+
+
+@needs_kernel
+def test_supports(monkeypatch: pytest.MonkeyPatch) -> None:
+    def supported(config: ModelConfig) -> bool:
+        task, key = Classification(classes=5), jax.random.key(0)
+        return native.supports(eqx.filter_eval_shape(build_model, config, task, key=key))
+
+    assert supported(CONFIGS["default"])
+    assert supported(CONFIGS["paper"])
+    assert not supported(ModelConfig(**ODD, memory="ntm"))
+    assert not supported(ModelConfig(**ODD, memory="none"))
+    assert not supported(ModelConfig(**ODD, controller="feedforward"))
+    monkeypatch.setenv("MANN_NATIVE", "0")
+    assert not supported(CONFIGS["default"])
+    with pytest.raises(MannError, match="native"):
+        eqx.filter_eval_shape(native.unroll_batch, *problem(CONFIGS["default"], batch=1, time=1))
+
+
+def test_without_a_compiler_there_is_one_message_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MANN_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with caplog.at_level(logging.INFO):
+        assert not build.load.__wrapped__()
+        (tmp_path / "c++").write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\necho broken >&2\nexit 1\n')
+        (tmp_path / "c++").chmod(0o755)
+        assert not build.load.__wrapped__()
+    missing, broken = [record.getMessage() for record in caplog.records]
+    assert "no C++ compiler" in missing
+    assert "broken" in broken
+    assert "\n" not in broken
