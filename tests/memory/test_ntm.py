@@ -13,7 +13,8 @@ from tests.oracles import ntm
 H, M, W, R = 8, 10, 5, 2
 STEPS = 12
 TOLERANCE = 2e-4  # our sharpening adds 1e-6, which the oracle does not; twelve steps add up
-STRENGTH, GATE, BACK, STAY, FORTH, SHARPNESS = range(6)  call = eqx.filter_jit(lambda module, query, state: module(query, state))
+STRENGTH, GATE, BACK, STAY, FORTH, SHARPNESS = range(6)  # columns of a head
+call = eqx.filter_jit(lambda module, query, state: module(query, state))
 
 
 def build(config=None, scale=3.0):
