@@ -1,4 +1,4 @@
-"""Augmented images against scipy's affine transform and Pillow's box filter."""
+"""Augmented images against scipy's affine transform and Pillow's bilinear (triangle) filter."""
 
 import jax
 import jax.numpy as jnp
@@ -62,18 +62,18 @@ def enlarge(bitmap):
     return np.kron(bitmap.astype(np.float64), np.ones((4, 4)))
 
 
-def box(image):
-    """Down to 20×20 with Pillow's box filter.
+def downscale(image):
+    """To 20×20 with Pillow's anti-aliased bilinear filter.
 
-    Pillow counts a source pixel in full or not at all, so this is the area average only where the ratio is
-    whole: enlarged bitmaps of 420 pixels have 21 a side for each output pixel, 105 would have 5.25.
+    Pillow lets the filter end at the border; paper goes on beyond it, hence the margin of four output pixels.
     """
-    assert image.shape == (420, 420)
-    return np.asarray(Image.fromarray(np.asarray(image, np.float32)).resize((20, 20), Image.Resampling.BOX))
+    margin = 4 * len(image) // 20
+    padded = np.pad(np.asarray(image, np.float32), margin)
+    return np.asarray(Image.fromarray(padded).resize((28, 28), Image.Resampling.BILINEAR))[4:-4, 4:-4]
 
 
 def reference(bitmap, rotation, shift):
-    """Turn counter-clockwise about the centre, move down and right by source pixels, then area average.
+    """Turn counter-clockwise about the centre, move down and right by source pixels, then downscale.
 
     In rows and columns, counter-clockwise by φ takes an offset (down, right) from the centre to
     (cos φ · down − sin φ · right, sin φ · down + cos φ · right); scipy asks for the way back.
@@ -84,11 +84,11 @@ def reference(bitmap, rotation, shift):
     centre = (np.array(fine.shape) - 1) / 2
     offset = centre - back @ (centre + 4 * np.asarray(shift))
     moved = ndimage.affine_transform(fine, back, offset, order=1, mode="constant")
-    return box(moved)
+    return downscale(moved)
 
 
-def test_untransformed_image_is_pillows_box_filter(bitmaps, grids):
-    expected = np.stack([box(enlarge(bitmap)) for bitmap in bitmaps])
+def test_untransformed_image_is_pillows_bilinear_filter(bitmaps, grids):
+    expected = np.stack([downscale(bitmap) for bitmap in bitmaps])
     assert np.abs(show(grids) - expected).max() < 1 / 255
 
 
@@ -103,7 +103,7 @@ def test_random_transforms_agree_with_scipy_and_pillow(bitmaps, grids):
             expected = reference(bitmap, rotation[i], shift[i])
             errors.append(np.abs(actual[i] - expected).mean())
             correlations.append(np.corrcoef(actual[i].ravel(), expected.ravel())[0, 1])
-    # Measured: 0.0047 at most, 0.0031 on average, correlation 0.9968 at least.
+    # Rotating the filter with the grid, and bilinear look-up, are the only differences.
     assert max(errors) < 0.01
     assert min(correlations) > 0.99
 
@@ -169,9 +169,12 @@ def test_ink_that_leaves_the_frame_disappears(side, direction):
 def test_full_page_shifted_leaves_empty_paper_behind(shift, turns):
     full = prepare(image_set(np.ones((1, 1, SIDE, SIDE)))).grids
     image = np.rot90(show(full, 0.0, shift)[0], -turns)  # the empty side on top
-    np.testing.assert_allclose(image[3:], 1, atol=1e-3)
+    image = image[:, 1:-1]  # beside the page is paper, which the filter of the outer columns sees
+    np.testing.assert_allclose(image[3:], 1, atol=2e-3)
     assert image[0].max() < 2e-3
-    np.testing.assert_allclose(image[1], 0.1, atol=0.1)  # 1.9 pixels: a tenth of the second row, smoothed
+    # The edge of the page at 1.9: what the triangle around 1.5 and 2.5 covers, ∫ from 0.4 and −0.6 to 1.
+    np.testing.assert_allclose(image[1], 0.6**2 / 2, atol=0.02)
+    np.testing.assert_allclose(image[2], 1 - 0.4**2 / 2, atol=0.02)
 
 
 def test_output_is_ink_between_zero_and_one(grids):
@@ -183,9 +186,10 @@ def test_output_is_ink_between_zero_and_one(grids):
 
 def test_grey_levels_give_the_same_as_bitmaps_of_full_ink(bitmaps, grids):
     grey = bitmaps.reshape(2, COUNT // 2, SIDE, SIDE) * np.uint8(255)
-    np.testing.assert_array_equal(prepare(image_set(grey, ink=255)).grids, grids)
+    again = prepare(image_set(grey, ink=255)).grids
+    assert np.abs(np.asarray(again, int) - np.asarray(grids, int)).max() <= 1  # rounded once, in another order
     half = prepare(image_set(np.full((1, 1, SIDE, SIDE), 51), ink=255)).grids
-    np.testing.assert_allclose(show(half)[0], 0.2, atol=1e-6)
+    np.testing.assert_allclose(show(half)[0, 1:-1, 1:-1], 0.2, atol=1e-6)
 
 
 def test_preparing_in_chunks_changes_nothing(bitmaps, grids):
@@ -200,7 +204,7 @@ def test_class_without_drawings_is_refused_by_name(bitmaps):
 
 
 def test_set_too_large_for_32_bit_positions_is_refused():
-    drawings = 2**31 // 4096 + 1
+    drawings = 2**31 // 68**2 + 1
     images = np.broadcast_to(np.zeros((), np.uint8), (1, drawings, SIDE, SIDE))  # takes no memory
     with pytest.raises(MannError, match=f"more than {drawings - 1} drawings"):
         prepare(ImageSet("huge", images, np.array([drawings]), ("a",)))
