@@ -187,7 +187,9 @@ def test_output_is_ink_between_zero_and_one(grids):
 def test_grey_levels_give_the_same_as_bitmaps_of_full_ink(bitmaps, grids):
     grey = bitmaps.reshape(2, COUNT // 2, SIDE, SIDE) * np.uint8(255)
     again = prepare(image_set(grey, ink=255)).grids
-    assert np.abs(np.asarray(again, int) - np.asarray(grids, int)).max() <= 1  # rounded once, in another order
+    assert (
+        np.abs(np.asarray(again, int) - np.asarray(grids, int)).max() <= 1
+    )  # rounded once, in another order
     half = prepare(image_set(np.full((1, 1, SIDE, SIDE), 51), ink=255)).grids
     np.testing.assert_allclose(show(half)[0, 1:-1, 1:-1], 0.2, atol=1e-6)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from mann.benchmark import parts, worker
 from mann.benchmark.flops import flop_per_update
@@ -23,6 +24,7 @@ from mann.models import build_model
 from mann.training.config import Config
 from mann.training.distributed import make_mesh, usable_cores
 from mann.training.run import LIBRARIES
+from mann.training.trainer import Trainer
 
 TORCH_EAGER = Path(__file__).parents[3] / "benchmarks" / "torch_eager.py"  # in a source checkout only
 TORCH_UPDATES = 2  # in one measurement
@@ -50,11 +52,14 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
     before = environment()
     drawings = parts.random_drawings(setting.classes, setting.drawings)
     mesh = make_mesh(config.batch)
+    trainer = Trainer(config, drawings, None, mesh)
+    state = trainer.initial_state()
+    kept = jax.tree.map(jnp.copy, state)
     works = {
-        "update": parts.update_work(config, drawings, mesh, updates),
+        "update": parts.update_work(trainer, state, updates),
         "draw": parts.draw_work(config, drawings, mesh, updates),
-        **parts.model_works(config, drawings, mesh, updates),
-        "optimiser": parts.optimiser_work(config, mesh, updates),
+        **parts.model_works(trainer, kept.model, updates),
+        "optimiser": parts.optimiser_work(trainer, kept.model, kept.optimiser, updates),
         **{f"sgemm {side}": work for side, work in parts.sgemm_works(mesh).items()},
     }
     torch, torch_note = torch_works(config, drawings)

@@ -72,9 +72,10 @@ def _measure(point: Setting, devices: int) -> dict[str, Any]:
 def draw_growth(growth: Growth, path: Path) -> list[Path]:
     """Time above, memory below, one column an axis; dashed: growth in proportion to the last point."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator
 
     figure = Figure(figsize=(3.2 * len(growth), 5.6), layout="constrained")
-    panels = figure.subplots(2, len(growth), squeeze=False, sharex="col")
+    panels = figure.subplots(2, len(growth), squeeze=False, sharex="col", sharey="row")
     for column, (axis, rows) in enumerate(growth.items()):
         series = [
             [(row["size"], row["ms"]["median"]) for row in rows if row["ms"]],
@@ -83,6 +84,9 @@ def draw_growth(growth: Growth, path: Path) -> list[Path]:
         for axes, points in zip(panels[:, column], series, strict=True):
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_locator(NullLocator())
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.25)
             if points:
@@ -92,7 +96,7 @@ def draw_growth(growth: Growth, path: Path) -> list[Path]:
                 axes.plot(sizes, values, color="#1d4ed8", marker="o", markersize=4, label="measured")
         ticks = [row["size"] for row in rows]
         panels[1, column].set_xticks(ticks, [str(tick) for tick in ticks], fontsize=7, rotation=45)
-        panels[1, column].minorticks_off()
+        panels[1, column].xaxis.set_minor_locator(NullLocator())
         panels[1, column].set_xlabel(UNITS[axis].capitalize(), fontsize=8)
     panels[0, 0].set_ylabel("Time of an update (ms)")
     panels[1, 0].set_ylabel("Peak memory of an update (MiB)")

@@ -17,14 +17,13 @@ from mann.data.render import GRID, Drawings
 from mann.episodes import Episode, draw_episodes, time_offset
 from mann.metrics import episode_loss
 from mann.models import Model
-from mann.outputs import output_of
 from mann.training import distributed
 from mann.training.config import Config
 from mann.training.distributed import AXIS
-from mann.training.trainer import Trainer, make_optimiser
+from mann.training.trainer import Trainer, TrainState
 
 WHOLE, SPLIT = PartitionSpec(), PartitionSpec(None, AXIS)  # SPLIT: (updates, batch, …)
-SGEMM = {512: 16, 1024: 4, 2048: 1}  # side of the matrices: products in a row
+SGEMM = {512: 16, 1024: 2, 2048: 1}  # side of the matrices: products in a row
 
 
 def random_drawings(classes: int, each: int, seed: int = 0) -> Drawings:
@@ -33,10 +32,8 @@ def random_drawings(classes: int, each: int, seed: int = 0) -> Drawings:
     return Drawings(jnp.asarray(grids), jnp.full(classes, each, jnp.int32))
 
 
-def update_work(config: Config, drawings: Drawings, mesh: Mesh, updates: int) -> Work:
-    """Whole updates: draw, forward, backward, clip, optimiser; through `Trainer.advance`."""
-    trainer = Trainer(config, drawings, None, mesh)
-    state = trainer.initial_state()
+def update_work(trainer: Trainer, state: TrainState, updates: int) -> Work:
+    """Whole updates: draw, forward, backward, clip, optimiser; through `Trainer.advance`. Uses up the state."""
 
     def run() -> None:
         nonlocal state
@@ -47,7 +44,6 @@ def update_work(config: Config, drawings: Drawings, mesh: Mesh, updates: int) ->
 
 def draw_work(config: Config, drawings: Drawings, mesh: Mesh, updates: int) -> Work:
     """Drawing a batch."""
-    keys = jax.random.split(jax.random.key(config.seed), (updates, config.batch))
 
     def draw(keys: Key[Array, "updates share"], drawings: Drawings) -> Episode:
         one = partial(draw_episodes, config.task, drawings=drawings)
@@ -56,23 +52,25 @@ def draw_work(config: Config, drawings: Drawings, mesh: Mesh, updates: int) -> W
         return jax.lax.scan(lambda _, keys: (one(keys), None), nothing, keys)[0]
 
     compiled = _over(mesh, draw, (SPLIT, WHOLE), PartitionSpec(AXIS))
-    placed = jax.device_put(keys, NamedSharding(mesh, SPLIT)), distributed.replicate(drawings, mesh)
-    return _work(updates, compiled, *placed)
+    return _work(updates, compiled, _keys(config, mesh, updates), distributed.replicate(drawings, mesh))
 
 
-def model_works(config: Config, drawings: Drawings, mesh: Mesh, updates: int) -> dict[str, Work]:
-    """`forward`: from episodes to the loss. `model`: to its gradient for every weight, summed over the devices."""
-    trainer = Trainer(config, drawings, None, mesh)
-    arrays, output = trainer.initial_state().model, output_of(config.task)
-    keys = jax.random.split(jax.random.key(config.seed), updates * config.batch)
-    drawn = jax.jit(partial(draw_episodes, config.task))(keys, drawings)
-    episodes = jax.tree.map(lambda leaf: leaf.reshape(updates, config.batch, *leaf.shape[1:]), drawn)
-    episodes = jax.device_put(episodes, NamedSharding(mesh, SPLIT))
+def model_works(trainer: Trainer, arrays: Model, updates: int) -> dict[str, Work]:
+    """`forward`: from episodes to the loss. `model`: to its gradient for every weight, summed over the devices.
+
+    Every update has episodes of its own, drawn before.
+    """
+    config, mesh = trainer.config, trainer.mesh
+
+    def draw(keys: Key[Array, "updates share"], drawings: Drawings | None) -> Episode:
+        return jax.lax.map(lambda keys: draw_episodes(config.task, keys, drawings), keys)
+
+    episodes = _over(mesh, draw, (SPLIT, WHOLE), SPLIT)(_keys(config, mesh, updates), trainer.train)
 
     def loss(arrays: Model, episodes: Episode) -> Float[Array, ""]:
         model: Model = eqx.combine(arrays, trainer.static)
         outputs, _ = model.unroll_batch(episodes.inputs, time_offset(episodes.targets))
-        return jnp.sum(episode_loss(output, outputs, episodes)) / config.batch
+        return jnp.sum(episode_loss(trainer.output, outputs, episodes)) / config.batch
 
     def forward(arrays: Model, episodes: Episode) -> Float[Array, "updates"]:
         return jax.lax.map(lambda each: jax.lax.psum(loss(arrays, each), AXIS), episodes)
@@ -90,26 +88,21 @@ def model_works(config: Config, drawings: Drawings, mesh: Mesh, updates: int) ->
     }
 
 
-def optimiser_work(config: Config, mesh: Mesh, updates: int) -> Work:
+def optimiser_work(trainer: Trainer, arrays: Model, state: Any, updates: int) -> Work:
     """Clip the gradient and change the weights; every device does this for itself."""
-    trainer = Trainer(config, None, None, mesh)
-    optimiser = make_optimiser(config.optimiser, config.updates)
-    start = trainer.initial_state()
-    keys = jax.random.split(jax.random.key(config.seed), updates)
-    flat, unflatten = ravel_pytree(start.model)
-    gradients = jax.vmap(lambda key: unflatten(1e-3 * jax.random.normal(key, flat.shape)))(keys)
 
     def change(carry: tuple[Model, Any], gradients: Model) -> tuple[Model, Any]:
         def one(carry: tuple[Model, Any], gradient: Model) -> tuple[tuple[Model, Any], None]:
             model, state = carry
             with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
-                changes, state = optimiser.update(gradient, state, model)
+                changes, state = trainer.optimiser.update(gradient, state, model)
             return (optax.apply_updates(model, changes), state), None
 
         return jax.lax.scan(one, carry, gradients)[0]
 
-    compiled = _over(mesh, change, (WHOLE, WHOLE), WHOLE)
-    return _work(updates, compiled, (start.model, start.optimiser), distributed.replicate(gradients, mesh))
+    gradients = jax.tree.map(lambda leaf: np.full((updates, *leaf.shape), 1e-3, leaf.dtype), arrays)
+    compiled = _over(trainer.mesh, change, (WHOLE, WHOLE), WHOLE)
+    return _work(updates, compiled, (arrays, state), distributed.replicate(gradients, trainer.mesh))
 
 
 def sgemm_works(mesh: Mesh) -> dict[int, Work]:
@@ -134,6 +127,11 @@ def sgemm_works(mesh: Mesh) -> dict[int, Work]:
 def sgemm_gflop(mesh: Mesh, side: int) -> float:
     """10⁹ operations in one run of the work for matrices of this side."""
     return mesh.size * SGEMM[side] * 2 * side**3 / 1e9
+
+
+def _keys(config: Config, mesh: Mesh, updates: int) -> Key[Array, "updates batch"]:
+    keys = jax.random.split(jax.random.key(config.seed), (updates, config.batch))
+    return jax.device_put(keys, NamedSharding(mesh, SPLIT))
 
 
 def _over(mesh: Mesh, function: Any, inputs: Any, outputs: Any) -> Any:

@@ -15,6 +15,7 @@ from mann.errors import MannError
 
 if TYPE_CHECKING:
     from mann.benchmark import Setting
+    from mann.benchmark.timing import Work
 
 SECONDS = 1.5  # to measure one point of a growth curve
 UPDATES = 2  # in one call, where single updates may take a second
@@ -31,6 +32,8 @@ def start(what: Literal["one_core", "growth"], setting: "Setting", devices: int)
         capture_output=True,
         text=True,
         check=False,
+        env=os.environ
+        | {"MALLOC_ARENA_MAX": "1"},  # a single heap: `malloc_trim` empties no other completely
     )
     if done.returncode:
         problem = done.stderr.strip().splitlines()[-1:] or ["it was killed, perhaps for lack of memory"]
@@ -106,25 +109,27 @@ def growth(setting: "Setting") -> dict[str, Any]:
     """Time and peak memory of an update."""
     from mann.benchmark import parts, timing
     from mann.training.distributed import make_mesh
+    from mann.training.trainer import Trainer
 
     mesh = make_mesh(setting.config.batch)
     drawings = parts.random_drawings(setting.classes, setting.drawings)
-    work = parts.update_work(setting.config, drawings, mesh, UPDATES)
+    trainer = Trainer(setting.config, drawings, None, mesh)
+    work = parts.update_work(trainer, trainer.initial_state(), UPDATES)
     work.run()
-    memory = peak_memory(work)
     samples: list[float] = []
     while len(samples) < 3 or (sum(samples) < SECONDS and len(samples) < setting.rounds):
         samples.append(timing.seconds(work))
     milliseconds = timing.spread([value * 1e3 / UPDATES for value in samples])
-    return {"ms": milliseconds._asdict(), "memory": memory, "devices": mesh.size}
+    return {"ms": milliseconds._asdict(), "memory": peak_memory(work), "devices": mesh.size}
 
 
-def peak_memory(work: Any) -> int | None:
-    """Bytes of main memory that a run needs on top of what the process holds before it; None if Linux is not there.
+def peak_memory(work: "Work") -> int | None:
+    """Bytes of main memory that a run needs on top of what the process holds before it; None without Linux.
 
-    This is the high-water mark of the resident set, as in `ru_maxrss`, but reset after compilation (which needs
-    more memory than a small update), with free memory handed back to the system first.
+    This is the high-water mark of the resident set, as in `ru_maxrss`, but reset after compilation, which needs
+    more memory than a small update; and with freed memory handed back to the system first.
     """
+    time.sleep(0.2)  # the devices' threads may still be cleaning up
     try:
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")

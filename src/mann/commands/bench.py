@@ -102,7 +102,11 @@ def print_headline(result: dict[str, Any], console: Console) -> None:
         ("  optimiser", "optimiser", "clip and Adam"),
         ("forward alone", "forward", ""),
         ("draw on one core", "draw_one_core", ""),
-        ("update, PyTorch eager", "torch", f"with {result['torch_threads']} threads, the faster number"),
+        (
+            "update, PyTorch eager",
+            "torch",
+            f"threads: {result['torch_threads']}, the faster of 1 and all cores",
+        ),
     ):
         if key in result["spread"]:
             times = result["spread"][key]

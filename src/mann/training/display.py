@@ -29,21 +29,29 @@ class PlainDisplay(Display):
         self.console = console or Console(highlight=False)
 
     def start(self, config: Config, folder: Path, pictures: str, devices: int, update: int) -> None:
-        self.config, self.first, self.began = config, update, time.monotonic()
+        self.config = config
+        self.first: tuple[int, float] | None = None  # update and time after the first call, which compiles
         start = f", from update {update}" if update else ""
         self.console.print(
             f"Training in {folder}: {config.updates} updates of {config.batch} episodes{start}, "
-            f"{devices} device{'s' if devices > 1 else ''}\nData: {pictures}"
+            f"{devices} device{'s' if devices > 1 else ''}\nData: {pictures}",
+            soft_wrap=True,
         )
 
+    def progress(self, update: int, loss: float) -> None:
+        if self.first is None:
+            self.first = update, time.monotonic()
+
     def evaluated(self, record: dict[str, Any]) -> None:
-        self.console.print(self.summary(record))
+        self.console.print(self.summary(record), soft_wrap=True)
 
     def warn(self, message: str) -> None:
-        self.console.print(f"[yellow]Warning:[/] {message}")
+        self.console.print(f"[yellow]Warning:[/] {message}", soft_wrap=True)
 
     def rate(self, update: int) -> float:
-        return (update - self.first) / max(time.monotonic() - self.began, 1e-9)
+        if self.first is None or update == self.first[0]:
+            return float("nan")
+        return (update - self.first[0]) / max(time.monotonic() - self.first[1], 1e-9)
 
     def summary(self, record: dict[str, Any]) -> str:
         update = record["update"]
@@ -84,6 +92,7 @@ class LiveDisplay(PlainDisplay):
         self.bar.start()
 
     def progress(self, update: int, loss: float) -> None:
+        super().progress(update, loss)
         self.bar.update(
             self.task,
             completed=update,
