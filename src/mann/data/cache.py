@@ -34,10 +34,18 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())  # a temporary file is private; ours are ordinary files
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _umask() -> int:
+    """What the user's processes leave out of a new file's mode; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def store_bitmaps(path: Path, bitmaps: UInt8[np.ndarray, "classes drawings 105 105"]) -> None:
