@@ -33,8 +33,8 @@ class OptimiserConfig:
 
     name: Literal["adamw", "rmsprop"] = "adamw"
     """AdamW, or centred RMSProp with momentum as in the paper (after Graves 2013)."""
-    learning_rate: float = 2e-3
-    warmup: int = 500
+    learning_rate: float = 1e-3
+    warmup: int = 100
     """Updates over which the learning rate rises from zero."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """After the warm-up: fall to zero along a cosine over the whole run, or stay."""

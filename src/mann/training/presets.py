@@ -13,13 +13,13 @@ PRESETS: dict[str, Config] = {
     ),
     "omniglot-5-strings": Config(
         task=Classification(classes=5, labels="strings"),
-        updates=25_000,
+        updates=15_000,
         evaluate_every=500,
         averaging=0.999,
     ),
     "omniglot-15-strings": Config(
         task=Classification(classes=15, length=100, labels="strings"),
-        updates=25_000,
+        updates=15_000,
         evaluate_every=500,
         averaging=0.999,
     ),
@@ -44,9 +44,9 @@ QUICKSTART = Config(
     task=Classification(classes=5),
     model=ModelConfig(hidden=128, slots=64, width=32),
     data=DataConfig(name="glyphs", classes=811),
-    optimiser=OptimiserConfig(learning_rate=3e-3, warmup=100),
-    updates=2000,
-    evaluate_every=200,
+    updates=4000,
+    evaluate_every=500,
+    averaging=0.99,
 )
 """What `mann quickstart` trains: smaller than the paper's network, for a few minutes on two cores."""
 
