@@ -43,8 +43,8 @@ PRESETS: dict[str, Config] = {
 QUICKSTART = Config(
     task=Classification(classes=5),
     model=ModelConfig(hidden=128, slots=64, width=32),
-    data=DataConfig(name="glyphs", classes=811),
-    updates=4000,
+    data=DataConfig(name="glyphs"),
+    updates=8000,
     evaluate_every=500,
     averaging=0.99,
 )
