@@ -115,7 +115,7 @@ def test_table_shows_test_classes_and_training_classes(run, capsys):
     result = evaluate(
         trained, choose_task(trained), drawings, dataset=dataset, class_range=class_range, episodes=10
     )
-    print_evaluation(result, trained.config, Console(width=120))
+    print_evaluation(result, trained, Console(width=120))
     shown = capsys.readouterr().out
     assert "Tested on glyphs classes 31–40; trained on glyphs classes 1–24" in shown
     assert "95 % interval" in shown
@@ -177,11 +177,11 @@ def test_oracle_equals_scikit_learn_step_by_step(dimensions):
     process = GaussianProcess(length_scale=0.7, variance=1.0, noise=0.2)
     ours = sequential_nll(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), process)
     for step in range(12):
-        model = GaussianProcessRegressor(RBF(0.7), alpha=0.04, optimizer=None)
+        mean, scale = 0.0, 1.0  # before any sample
         if step:
-            model.fit(x[:step], y[:step])
-        mean, scale = model.predict(x[step : step + 1], return_std=True)
-        expected = -scipy.stats.norm.logpdf(y[step], mean[0], math.sqrt(scale[0] ** 2 + 0.04))
+            model = GaussianProcessRegressor(RBF(0.7), alpha=0.04, optimizer=None).fit(x[:step], y[:step])
+            (mean,), (scale,) = model.predict(x[step : step + 1], return_std=True)
+        expected = -scipy.stats.norm.logpdf(y[step], mean, math.sqrt(scale**2 + 0.04))
         assert float(ours[step]) == pytest.approx(expected, abs=1e-3)
 
 

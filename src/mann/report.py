@@ -7,10 +7,10 @@ from rich.table import Table
 
 from mann.episodes import Classification
 from mann.evaluation import Evaluation, first_instance_ceiling, paper_rows
-from mann.training.config import Config
+from mann.weights import Trained
 
 
-def print_evaluation(result: Evaluation, config: Config, console: Console | None = None) -> None:
+def print_evaluation(result: Evaluation, trained: Trained, console: Console | None = None) -> None:
     """Ours by instance with 95 % intervals, beside the paper's and the human row."""
     console = console or Console(highlight=False)
     task = result.task
@@ -22,12 +22,12 @@ def print_evaluation(result: Evaluation, config: Config, console: Console | None
         f"{result.model}: {result.episodes} episodes of {task.classes} classes, length {task.steps}, "
         f"{'one-hot' if task.labels == 'onehot' else 'string'} labels"
     )
-    trained_on = config.data.name
+    seen = trained.description["classes"]
     console.print(
-        f"Tested on {result.dataset} classes {first}–{last}; trained on {trained_on} classes "
-        f"{_training_range(config)}"
+        f"Tested on {result.dataset} classes {first}–{last}; trained on {seen['dataset']} classes "
+        f"{seen['trained'][0]}–{seen['trained'][1]}"
     )
-    rows = paper_rows(config.model, task)
+    rows = paper_rows(trained.config.model, task)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("instance", justify="right")
     table.add_column("accuracy", justify="right")
@@ -51,17 +51,6 @@ def print_evaluation(result: Evaluation, config: Config, console: Console | None
         f"Accuracy in %. A new class can be guessed at best with {100 * first_instance_ceiling(task):.1f} % "
         "on its 1st instance."
     )
-
-
-def _training_range(config: Config) -> str:
-    from mann import data
-
-    classes = {"omniglot": 1623, "glyphs": config.data.classes}.get(config.data.name)
-    if classes is None:
-        return "of its first part"
-    assert isinstance(config.task, Classification)
-    parts = data.split(classes, config.data.validation, config.task.classes)
-    return f"1–{parts.train}"
 
 
 def _print_regression(result: Evaluation, console: Console) -> None:

@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
             progress=lambda done, total: bar.update(shown, completed=done),
             **context,
         )
-    print_evaluation(result, trained.config)
+    print_evaluation(result, trained)
     if options.json:
         write_atomically(Path(options.json), (json.dumps(result.to_json(), indent=2) + "\n").encode())
     return 0

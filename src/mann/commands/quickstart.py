@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
         trained, config.task, drawings, dataset=dataset, class_range=class_range, episodes=EPISODES
     )
     print()
-    print_evaluation(tested, config)
+    print_evaluation(tested, trained)
     pictures = draw_example(trained, drawings, folder / "figures")
     print("\nPictures:")
     for path, about in [

@@ -28,7 +28,16 @@ class Pictures(NamedTuple):
 
     train: Drawings | None
     validation: Drawings | None
-    description: str
+    classes: dict[str, Any] | None  # data set and ranges of class ids, from 1; kept with every checkpoint
+
+    def __str__(self) -> str:
+        if self.classes is None:
+            return "functions of a Gaussian process, a new one in every episode"
+        (first, last), held_out = self.classes["trained"], self.classes["held_out"]
+        text = f"{self.classes['dataset']}: trained on classes {first}–{last}"
+        if held_out is None:
+            return f"{text}, and watched on the same"
+        return f"{text}, watched on held-out classes {held_out[0]}–{held_out[1]}"
 
 
 class Result(NamedTuple):
@@ -43,18 +52,15 @@ class Result(NamedTuple):
 def load_pictures(config: Config) -> Pictures:
     """The training classes of the configured data set, and those held out of them. Never the test classes."""
     if not isinstance(config.task, Classification):
-        return Pictures(None, None, "functions of a Gaussian process, a new one in every episode")
+        return Pictures(None, None, None)
     images = data.load(config.data.name, config.data.path, config.data.classes)
     parts = data.split(len(images), config.data.validation, config.task.classes)
     train = prepare(images.subset(0, parts.train))
+    classes: dict[str, Any] = {"dataset": images.name, "trained": [1, parts.train], "held_out": None}
     if parts.validation == parts.train:
-        return Pictures(train, train, f"{images.name}: trained and watched on classes 1–{parts.train}")
-    return Pictures(
-        train,
-        prepare(images.subset(parts.train, parts.validation)),
-        f"{images.name}: trained on classes 1–{parts.train}, "
-        f"watched on held-out classes {parts.train + 1}–{parts.validation}",
-    )
+        return Pictures(train, train, classes)
+    classes["held_out"] = [parts.train + 1, parts.validation]
+    return Pictures(train, prepare(images.subset(parts.train, parts.validation)), classes)
 
 
 def train(
@@ -81,11 +87,11 @@ def train(
     if not resume:
         with distributed.together():
             run.create(config)
-    progress = _Progress(config, run, trainer, display)
+    progress = _Progress(config, run, trainer, display, pictures.classes)
     progress.start(resume)
     run.note_environment(mesh.size)
     writer = _tensorboard(run) if tensorboard and run.writable else None
-    display.start(config, run.folder, pictures.description, mesh.size, progress.update)
+    display.start(config, run.folder, str(pictures), mesh.size, progress.update)
     try:
         with _signals() as stopping:
             while progress.update < config.updates:
@@ -110,8 +116,16 @@ def train(
 class _Progress:
     """Where a run stands."""
 
-    def __init__(self, config: Config, run: Run, trainer: Trainer, display: Display) -> None:
+    def __init__(
+        self,
+        config: Config,
+        run: Run,
+        trainer: Trainer,
+        display: Display,
+        classes: dict[str, Any] | None,
+    ) -> None:
         self.config, self.run, self.trainer, self.display = config, run, trainer, display
+        self.classes = classes
         self.state: TrainState = trainer.initial_state()
         self.update = 0
         self.losses: list[float] = []  # since the last record
@@ -195,6 +209,7 @@ class _Progress:
                 "update": self.update,
                 "losses": self.losses,
                 "best": self.best,
+                "classes": self.classes,
                 "config": to_dict(self.config),
             }
             files.save_arrays(path, arrays, description)
