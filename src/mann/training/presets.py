@@ -62,6 +62,6 @@ def describe() -> str:
         line = f"  {name:<21}{config.updates:>6} updates"
         if result := measured.get(name):
             shown = " ".join(f"{100 * value:.1f}" for value in result["accuracy"])
-            line += f", {result['minutes']:.0f} min: {shown} % (1st 2nd 5th 10th instance)"
+            line += f", {result['minutes']:>3.0f} min:  {shown}"
         lines.append(line)
     return "\n".join(lines)

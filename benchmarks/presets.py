@@ -1,0 +1,74 @@
+"""Measure the presets: what `mann train --help` says of them comes from here.
+
+    python benchmarks/presets.py RUNS
+
+RUNS holds finished runs named like their presets (`mann train omniglot-5 --run RUNS/omniglot-5`). Each is tested
+on 2000 episodes of test classes; the time of a whole run is its number of updates times that of an update, timed
+here on all cores. Writes src/mann/training/measured.json.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from mann.commands import prepare_jax
+
+EPISODES = 2000
+SHOWN = (1, 2, 5, 10)
+DISPATCHES = 10
+TARGET = Path(__file__).parents[1] / "src" / "mann" / "training" / "measured.json"
+
+
+def main(runs: Path) -> None:
+    prepare_jax()
+    from mann.data.cache import write_atomically
+    from mann.evaluation import choose_task, evaluate, test_drawings
+    from mann.training import distributed
+    from mann.training.loop import load_pictures
+    from mann.training.presets import PRESETS
+    from mann.training.run import Run
+    from mann.training.trainer import Trainer
+    from mann.weights import load_trained
+
+    measured = {}
+    for name, config in PRESETS.items():
+        run = Run(runs / name)
+        if not Run.exists(run.folder) or run.read("metrics.jsonl")[-1]["update"] < config.updates:
+            print(f"{name}: no finished run in {run.folder}")
+            continue
+        assert run.read_config() == config, f"{name}: the run has another configuration"
+        trained = load_trained(run.folder)
+        drawings, dataset, class_range = test_drawings(trained)
+        tested = evaluate(
+            trained,
+            choose_task(trained),
+            drawings,
+            dataset=dataset,
+            class_range=class_range,
+            episodes=EPISODES,
+        )
+        pictures = load_pictures(config)
+        trainer = Trainer(config, pictures.train, pictures.validation, distributed.make_mesh(config.batch))
+        state, _ = trainer.advance(trainer.initial_state(), config.dispatch)
+        seconds = []
+        for _ in range(DISPATCHES):
+            began = time.perf_counter()
+            state, _ = trainer.advance(state, config.dispatch)
+            seconds.append((time.perf_counter() - began) / config.dispatch)
+        measured[name] = {
+            "dataset": dataset,
+            "class_ids": list(class_range),
+            "episodes": EPISODES,
+            "instances": SHOWN,
+            "accuracy": [round(tested.instances[i - 1].value, 4) for i in SHOWN],
+            "best_update": trained.description["best"]["update"],
+            "minutes": round(config.updates * min(seconds) / 60, 1),
+            "devices": trainer.mesh.size,
+        }
+        print(name, measured[name])
+    write_atomically(TARGET, (json.dumps(measured, indent=2) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
