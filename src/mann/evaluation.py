@@ -210,6 +210,12 @@ def _gp_nll(keys: Key[Array, "episodes"], task: Regression) -> Float[Array, "epi
     return jax.vmap(exact)(episodes.inputs, episodes.targets[..., 0])
 
 
+def load_paper() -> dict[str, Any]:
+    """The numbers of the paper's tables."""
+    content: dict[str, Any] = json.loads((resources.files("mann") / "experiments" / "paper.json").read_text())
+    return content
+
+
 class PaperRow(NamedTuple):
     model: str
     accuracy: dict[int, float]  # percent, by instance
@@ -219,7 +225,7 @@ def paper_rows(config: Any, task: Task) -> list[PaperRow]:
     """The human row and the paper's row for the same kind of network and task, where it has them."""
     if not isinstance(task, Classification):
         return []
-    paper = json.loads((resources.files("mann") / "experiments" / "paper.json").read_text())
+    paper = load_paper()
     rows = []
     for row in paper["table1"] + paper["table2"]:
         same_task = row["classes"] == task.classes and row["labels"] == task.labels

@@ -19,6 +19,7 @@ from mann.memory import MemoryTrace
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 RIGHT, WRONG, FIRST = "#1b7f4d", "#c0392b", "#6b7280"  # readable on white
@@ -66,11 +67,7 @@ def draw_curves(records: list[dict[str, Any]], batch: int, folder: Path) -> list
     episodes = [r["episodes"] for r in records]
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     if "accuracy" in records[0]:
-        for instance, colour in CURVES:
-            values = [r["accuracy"][instance - 1] for r in records]
-            percent = [np.nan if v is None else 100 * v for v in values]
-            axes.plot(episodes, percent, color=colour, label=ordinal(instance), linewidth=1.6)
-        axes.set_ylim(0, 100)
+        _plot_instances(axes, records)
         axes.set_ylabel("Accuracy on held-out classes (%)")
         axes.legend(title="Instance", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     else:
@@ -82,9 +79,76 @@ def draw_curves(records: list[dict[str, Any]], batch: int, folder: Path) -> list
         axes.legend(frameon=False)
     axes.set_xlabel(f"Episodes ({batch} in an update)")
     axes.set_xlim(left=0)
+    _tidy(axes)
+    return _save(figure, folder, "curves")
+
+
+def _plot_instances(axes: Axes, records: list[dict[str, Any]]) -> None:
+    episodes = [r["episodes"] for r in records]
+    for instance, colour in CURVES:
+        values = [r["accuracy"][instance - 1] for r in records]
+        percent = [np.nan if v is None else 100 * v for v in values]
+        axes.plot(episodes, percent, color=colour, label=ordinal(instance), linewidth=1.6)
+    axes.set_ylim(0, 100)
+
+
+def _tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    return _save(figure, folder, "curves")
+
+
+def draw_learning(panels: list[tuple[str, dict[str, Any]]], folder: Path, name: str) -> list[Path]:
+    """A panel a run: accuracy by instance while training, then, right of the line, the test on unseen classes.
+
+    A panel is a title and a record of a run (`experiments.entries`).
+    """
+    if not panels:
+        return []
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(1 + 5 * columns, 0.6 + 3.3 * rows), layout="constrained", squeeze=False
+    )
+    for axes in np.ravel(grid)[len(panels) :]:
+        axes.set_visible(False)
+    for axes, (title, record) in zip(np.ravel(grid), panels, strict=False):
+        _plot_instances(axes, record["metrics"])
+        end = record["metrics"][-1]["episodes"]
+        for instance, colour in CURVES:
+            tested = record["evaluations"][0]["instances"][instance - 1]
+            if tested["accuracy"] is None:
+                continue
+            axes.plot([1.03 * end, 1.13 * end], [100 * tested["accuracy"]] * 2, color=colour, linewidth=2.4)
+        axes.axvline(1.015 * end, color="#374151", linewidth=1, linestyle=":")
+        axes.text(1.03 * end, 102, "test", fontsize=8, color="#374151")
+        axes.set_title(title, fontsize=10, loc="left", pad=12)
+        axes.set_xlim(0, 1.15 * end)
+        axes.set_xlabel("Episodes")
+        axes.set_ylabel("Accuracy (%)")
+        _tidy(axes)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, title="Instance", loc="outside right center", frameon=False)
+    return _save(figure, folder, name)
+
+
+def draw_capacity(tests: list[dict[str, Any]], folder: Path, name: str) -> list[Path]:
+    """Accuracy by instance against the number of classes in an episode, with 95 % intervals."""
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    classes = [test["classes"] for test in tests]
+    for instance, colour in CURVES[1:]:
+        cells = [test["instances"][instance - 1] for test in tests]
+        value, low, high = (
+            np.array([np.nan if cell[key] is None else 100 * cell[key] for cell in cells])
+            for key in ("accuracy", "low", "high")
+        )
+        axes.plot(classes, value, "o-", color=colour, label=ordinal(instance), linewidth=1.6, markersize=3.5)
+        axes.fill_between(classes, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("Classes in an episode (never trained on; 10 samples a class)")
+    axes.set_ylabel("Accuracy (%)")
+    axes.legend(title="Instance", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    _tidy(axes)
+    return _save(figure, folder, name)
 
 
 def draw_episode(

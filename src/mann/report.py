@@ -1,12 +1,19 @@
-"""Results for people: tables in the terminal."""
+"""Results for people: tables in the terminal, and the page of results."""
 
 import math
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from mann.data.cache import write_atomically
 from mann.episodes import Classification
+from mann.errors import MannError
 from mann.evaluation import Evaluation, first_instance_ceiling, paper_rows
+from mann.experiments import EXPERIMENTS, load_experiment
+from mann.experiments.entries import Record, read_record
+from mann.experiments.entries import Table as Tabulated
 from mann.weights import Trained
 
 
@@ -66,3 +73,69 @@ def _print_regression(result: Evaluation, console: Console) -> None:
             table.add_row(str(step), f"{ours:.3f}", f"{gp:.3f}", f"{ours - gp:.3f}", f"{error:.3f}")
     console.print(table)
     console.print("Negative log-likelihood in nats per point: lower is better.")
+
+
+def print_table(table: Tabulated, console: Console | None = None) -> None:
+    """A table of an experiment; wide tables are not squeezed into a narrow terminal."""
+    console = console or Console(highlight=False)
+    console.print(f"\n{table.title}", style="bold")
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for i, column in enumerate(table.columns):
+        shown.add_column(column, justify="left" if i < 2 else "right", no_wrap=i < 2)
+    for row in table.rows:
+        shown.add_row(*map(Text, row))
+    width = max(console.width, 130)
+    console.print(shown, width=width)
+    console.print(Text(table.note))
+
+
+def load_records(folder: Path) -> dict[str, Record]:
+    """The records of one experiment, by entry name."""
+    paths = sorted(path for path in folder.glob("*.json") if path.name != "table.json")
+    return {path.stem: read_record(path) for path in paths}
+
+
+def write_report(results: Path, docs: Path) -> Path:
+    """Write docs/results.md and its figures; only experiments with records appear."""
+    sections = []
+    for name in EXPERIMENTS:
+        records = load_records(results / name)
+        if records:
+            experiment = load_experiment(name)
+            pictures = []
+            if hasattr(experiment, "figures"):
+                pictures = experiment.figures(records, docs / "images")
+            sections.append(results_section(name, experiment.table(records), pictures, docs))
+    if not sections:
+        raise MannError(
+            f"There are no records in {results}: make some with `mann reproduce NAME --scale full`, or say where "
+            "they are with --results."
+        )
+    path = docs / "results.md"
+    write_atomically(path, "\n".join([INTRODUCTION, *sections]).encode())
+    return path
+
+
+INTRODUCTION = """# Results
+
+Made by `mann report` from the records in `results/`, which `mann reproduce NAME --scale full` wrote: configuration,
+training curve and test of every run. All tests are on classes never trained on (Omniglot 1201–1623), 2000 episodes,
+with 95 % intervals over episodes. Training used classes 1–1100; classes 1101–1200 were held out to choose the best
+checkpoint. Time is the sum of wall-clock time of a run on the cores that it had (see its record).
+"""
+
+
+def results_section(name: str, table: Tabulated, pictures: list[Path], docs: Path) -> str:
+    """One experiment as Markdown."""
+    lines = [f"## {table.title}", "", f"`mann reproduce {name} --scale full`", ""]
+    lines += [_markdown_row(table.columns), _markdown_row(["---"] * len(table.columns))]
+    lines += [_markdown_row(row) for row in table.rows]
+    lines += ["", table.note, ""]
+    for path in pictures:
+        if path.suffix == ".png":
+            lines += [f"![{table.title}]({path.relative_to(docs).as_posix()})", ""]
+    return "\n".join(lines)
+
+
+def _markdown_row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

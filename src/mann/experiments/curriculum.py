@@ -1,0 +1,52 @@
+"""Figure 4: one class more every so often up to 25, then tests with 50, 55, … 100 classes."""
+
+from pathlib import Path
+
+from mann.episodes import Classification
+from mann.experiments.entries import Entry, Record, Scale, Table, Test
+from mann.experiments.networks import network
+from mann.experiments.tables import cells, header, with_title
+from mann.figures import draw_capacity, draw_learning
+from mann.training.config import CurriculumConfig
+
+TITLE = "Curriculum: 15 to 25 classes in training, 50 to 100 in the test"
+TESTED = tuple(range(50, 101, 5))
+NAME = "15-strings-mann-curriculum-seed0"
+
+
+def entries(scale: Scale) -> list[Entry]:
+    tested = (5, 6) if scale == "smoke" else TESTED
+    return [
+        network(
+            "15-strings",
+            "mann",
+            scale,
+            suffix="-curriculum",
+            label="MANN, curriculum",
+            tests=(Test(), *(Test(classes=classes) for classes in tested)),
+            task=Classification(classes=25, labels="strings"),
+            curriculum=CurriculumConfig(every=1000, start=15),
+            updates=15_000,
+        )
+    ]
+
+
+def table(records: dict[str, Record]) -> Table:
+    rows = []
+    if record := records.get(NAME):
+        for i, tested in enumerate(record["evaluations"]):
+            rows.append([str(tested["classes"]), str(tested["length"]), *cells([record], i)])
+    note = (
+        "The paper shows curves only. One class more every 1000 updates (16 000 episodes; the paper: 10 000), the "
+        "last 5000 updates with 25."
+    )
+    return with_title(TITLE, ["classes in the test", "length", *header()[2:]], rows, note)
+
+
+def figures(records: dict[str, Record], folder: Path) -> list[Path]:
+    record = records.get(NAME)
+    if record is None:
+        return []
+    learning = draw_learning([("MANN, 15 to 25 classes", record)], folder, "curriculum-training")
+    tests = record["evaluations"][1:]
+    return learning + draw_capacity(tests, folder, "curriculum-test")

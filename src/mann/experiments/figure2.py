@@ -1,0 +1,39 @@
+"""Figure 2: accuracy by instance during training, then on classes never seen, without learning."""
+
+from pathlib import Path
+
+from mann.experiments.entries import Entry, Record, Scale, Table
+from mann.experiments.networks import network
+from mann.experiments.tables import compared, header, with_title
+from mann.figures import draw_learning
+
+TITLE = "Figure 2: accuracy during training and test, LSTM and MANN"
+PANELS = {
+    "5-onehot-lstm-seed0": "LSTM, 5 classes, one-hot",
+    "5-onehot-mann-seed0": "MANN, 5 classes, one-hot",
+    "15-strings-lstm-seed0": "LSTM, 15 classes, strings",
+    "15-strings-mann-seed0": "MANN, 15 classes, strings",
+}
+
+
+def entries(scale: Scale) -> list[Entry]:
+    return [
+        network(setting, model, scale) for setting in ("5-onehot", "15-strings") for model in ("mann", "lstm")
+    ]
+
+
+def table(records: dict[str, Record]) -> Table:
+    rows = [
+        row
+        for name, title in PANELS.items()
+        if name in records
+        for row in compared(title, [records[name]], None)
+    ]
+    return with_title(
+        TITLE, header(), rows, "Test phase of the figure; the runs are those of Tables 1 and 2."
+    )
+
+
+def figures(records: dict[str, Record], folder: Path) -> list[Path]:
+    panels = [(title, records[name]) for name, title in PANELS.items() if name in records]
+    return draw_learning(panels, folder, "figure2")

@@ -1,0 +1,39 @@
+"""The baselines' own learning rates, chosen on held-out training classes; no test class is touched."""
+
+from mann.experiments.entries import Entry, Record, Scale, Table
+from mann.experiments.networks import network
+from mann.figures import ordinal
+
+TITLE = "Learning rates, by accuracy on held-out training classes"
+RATES = (3e-4, 1e-3, 3e-3)
+MODELS = ("lstm", "mann-feedforward", "ntm")
+UPDATES = 4000
+SHOWN = (2, 5, 10)
+
+
+def entries(scale: Scale) -> list[Entry]:
+    return [
+        network(
+            "5-strings",
+            model,
+            scale,
+            suffix=f"-rate{rate:g}",
+            tests=(),
+            updates=UPDATES,
+            optimiser__learning_rate=rate,
+        )
+        for model in MODELS[: 1 if scale == "smoke" else None]
+        for rate in RATES[: 2 if scale == "smoke" else None]
+    ]
+
+
+def table(records: dict[str, Record]) -> Table:
+    rows = []
+    for record in records.values():
+        rate = record["config"]["optimiser"]["learning_rate"]
+        last = record["metrics"][-1]
+        shown = [f"{100 * last['accuracy'][i - 1]:.1f}" for i in SHOWN]
+        rows.append([record["label"], f"{rate:g}", f"{last['held_out_loss']:.3f}", *shown])
+    columns = ["network", "learning rate", "held-out loss", *(ordinal(i) for i in SHOWN)]
+    note = f"5 classes, string labels, {UPDATES} updates. The feed-forward network stays at chance with any."
+    return Table(TITLE, columns, rows, note)

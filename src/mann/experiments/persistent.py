@@ -1,0 +1,46 @@
+"""Figure 3: the memory is not wiped between episodes, so that old bindings interfere with new ones."""
+
+from pathlib import Path
+
+from mann.episodes import Classification
+from mann.experiments.entries import Entry, Record, Scale, Table
+from mann.experiments.networks import network
+from mann.experiments.tables import COST, compared, header, training_cost, with_title
+from mann.figures import draw_learning
+
+TITLE = "Persistent memory: 5 classes (length 50) and 10 classes (length 75), one-hot labels"
+TASKS = {5: Classification(classes=5, length=50), 10: Classification(classes=10, length=75)}
+UPDATES = 12_500
+
+
+def entries(scale: Scale) -> list[Entry]:
+    return [
+        network(
+            "5-onehot",
+            "mann",
+            scale,
+            suffix=f"-{classes}-{'persistent' if persistent else 'wiped'}",
+            label=f"{classes} classes, memory {'kept' if persistent else 'wiped'}",
+            task=task,
+            persistent=persistent,
+            updates=UPDATES,
+        )
+        for classes, task in TASKS.items()
+        for persistent in (True, False)
+    ]
+
+
+def table(records: dict[str, Record]) -> Table:
+    rows = [
+        row
+        for entry in entries("full")
+        if (record := records.get(entry.name))
+        for row in compared(record["label"], [record], None, training_cost([record]))
+    ]
+    note = "The paper shows curves only. Kept: every test episode follows others without a wipe, too."
+    return with_title(TITLE, header(COST), rows, note)
+
+
+def figures(records: dict[str, Record], folder: Path) -> list[Path]:
+    panels = [(record["label"], record) for entry in entries("full") if (record := records.get(entry.name))]
+    return draw_learning(panels, folder, "persistent")

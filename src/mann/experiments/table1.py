@@ -1,0 +1,52 @@
+"""Table 1: test accuracy with one-hot labels."""
+
+from mann.experiments.entries import Entry, Record, Scale, Table
+from mann.experiments.networks import convolutional, hundred_thousand, network, seeds
+from mann.experiments.tables import COST, cells, compared, header, paper_accuracy, training_cost, with_title
+
+TITLE = "Table 1: 5 classes, one-hot labels, episodes of length 50"
+SETTING = "5-onehot"
+ROWS = {"feedforward": "Feedforward", "lstm": "LSTM", "mann": "MANN"}  # ours: the paper's name
+
+
+def entries(scale: Scale) -> list[Entry]:
+    return [
+        *(network(SETTING, "mann", scale, seed) for seed in seeds(scale)),
+        *(hundred_thousand(SETTING, scale, seed) for seed in seeds(scale)),
+        network(SETTING, "lstm", scale),
+        network(SETTING, "feedforward", scale),
+        convolutional(SETTING, scale),
+    ]
+
+
+def table(records: dict[str, Record]) -> Table:
+    rows = compared("Human", [], paper_accuracy("table1", "Human", 5))
+    for model, paper in ROWS.items():
+        found = of_model(records, SETTING, model)
+        label = found[0]["label"] if found else paper
+        shorter = short_run(records, SETTING) if model == "mann" else ""
+        rows += compared(label, found, paper_accuracy("table1", paper, 5), shorter, training_cost(found))
+    rows += beyond(records, SETTING)
+    columns = header("after 100 000 episodes: 2nd, 5th, 10th", COST)
+    return with_title(TITLE, columns, [row + [""] * (len(columns) - len(row)) for row in rows])
+
+
+def of_model(records: dict[str, Record], setting: str, model: str, suffix: str = "") -> list[Record]:
+    """The records of one row, in order of their seeds."""
+    prefix = f"{setting}-{model}{suffix}-seed"
+    return [records[name] for name in sorted(records) if name.startswith(prefix)]
+
+
+def short_run(records: dict[str, Record], setting: str) -> str:
+    """What the MANN reaches in exactly 100 000 episodes."""
+    found = of_model(records, setting, "mann", "-100k")
+    if not found:
+        return ""
+    by_instance = cells(found)
+    return ", ".join(by_instance[i] for i in (1, 4, 5))
+
+
+def beyond(records: dict[str, Record], setting: str) -> list[list[str]]:
+    """What the paper does not have: the convolutional encoder."""
+    found = of_model(records, setting, "mann", "-conv")
+    return compared(found[0]["label"], found, None, "", training_cost(found)) if found else []

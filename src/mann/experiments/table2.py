@@ -1,0 +1,51 @@
+"""Table 2: test accuracy with five-letter strings as labels."""
+
+from mann.experiments.entries import Entry, Record, Scale, Table
+from mann.experiments.networks import convolutional, hundred_thousand, neighbours, network, seeds
+from mann.experiments.table1 import beyond, of_model, short_run
+from mann.experiments.tables import COST, compared, header, paper_accuracy, training_cost, with_title
+
+TITLE = "Table 2: string labels, 5 classes (length 50) and 15 classes (length 100)"
+ROWS = {  # ours: the paper's name for 5 and for 15 classes
+    "knn-raw": ("kNN (raw pixels)", "kNN (raw pixels)"),
+    "knn-deep": ("kNN (deep features)", "kNN (deep features)"),
+    "feedforward": ("Feedforward", "Feedforward"),
+    "lstm": ("LSTM", "LSTM"),
+    "mann-feedforward": ("MANN, feedforward", "MANN (LRUA), feedforward"),
+    "ntm": (None, "MANN (NTM), LSTM"),
+    "mann": ("MANN, LSTM", "MANN (LRUA), LSTM"),
+}
+
+
+def entries(scale: Scale) -> list[Entry]:
+    chosen: list[Entry] = []
+    for setting in ("15-strings", "5-strings"):
+        chosen += [network(setting, "mann", scale, seed) for seed in seeds(scale)]
+        chosen += [hundred_thousand(setting, scale, seed) for seed in seeds(scale)]
+        others = ["lstm", "feedforward", "mann-feedforward"] + ["ntm"] * (setting == "15-strings")
+        chosen += [network(setting, model, scale) for model in others]
+        chosen += [neighbours(setting, deep, scale) for deep in (False, True)]
+    return [*chosen, convolutional("15-strings", scale)]
+
+
+def table(records: dict[str, Record]) -> Table:
+    rows = []
+    for classes, setting, which in ((5, "5-strings", 0), (15, "15-strings", 1)):
+        for model, names in ROWS.items():
+            paper = names[which]
+            if paper is None:
+                continue
+            found = (
+                [records[f"{setting}-{model}"]]
+                if f"{setting}-{model}" in records
+                else of_model(records, setting, model)
+            )
+            label = found[0]["label"] if found else paper
+            shorter = short_run(records, setting) if model == "mann" else ""
+            numbers = paper_accuracy("table2", paper, classes)
+            rows += [
+                [str(classes), *row] for row in compared(label, found, numbers, shorter, training_cost(found))
+            ]
+        rows += [[str(classes), *row] for row in beyond(records, setting)]
+    columns = ["classes", *header("after 100 000 episodes: 2nd, 5th, 10th", COST)]
+    return with_title(TITLE, columns, [row + [""] * (len(columns) - len(row)) for row in rows])

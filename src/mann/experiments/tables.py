@@ -1,0 +1,88 @@
+"""Rows by instance: ours, the paper's, and the difference."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mann.evaluation import load_paper
+from mann.experiments.entries import Record, Table
+from mann.figures import ordinal
+
+SHOWN = (1, 2, 3, 4, 5, 10)  # the instances that the paper tables
+
+NOTE = (
+    "Accuracy in % by instance on classes never trained on. One run: ± half of the 95 % interval over episodes. "
+    "Several runs (seeds): their mean, and [lowest, highest]."
+)
+
+
+def paper_accuracy(table: str, model: str, classes: int) -> list[float]:
+    """A row of the paper's Table 1 or 2: accuracy in % for the instances in `SHOWN`."""
+    for row in load_paper()[table]:
+        if row["model"] == model and row["classes"] == classes:
+            values: list[float] = row["accuracy"]
+            return values
+    raise KeyError((table, model, classes))
+
+
+def accuracies(record: Record, test: int = 0) -> np.ndarray:
+    """Percent by instance, 1st to 10th; NaN where an instance never occurred."""
+    cells = record["evaluations"][test]["instances"]
+    return np.array([np.nan if cell["accuracy"] is None else 100 * cell["accuracy"] for cell in cells])
+
+
+def half_widths(record: Record, test: int = 0) -> np.ndarray:
+    """Half of the 95 % interval, in percent."""
+    cells = record["evaluations"][test]["instances"]
+    return np.array([np.nan if c["low"] is None else 50 * (c["high"] - c["low"]) for c in cells])
+
+
+def cells(records: Sequence[Record], test: int = 0) -> list[str]:
+    """One cell for each instance in `SHOWN`: a run with its interval, or the mean of several with their range."""
+    values = np.stack([accuracies(record, test) for record in records])
+    if len(records) == 1:
+        half = half_widths(records[0], test)
+        return [_number(values[0, i - 1], f" ±{half[i - 1]:.1f}") for i in SHOWN]
+    low, high = values.min(0), values.max(0)
+    return [_number(values.mean(0)[i - 1], f" [{low[i - 1]:.1f}, {high[i - 1]:.1f}]") for i in SHOWN]
+
+
+def compared(
+    label: str, records: Sequence[Record], paper: Sequence[float] | None, *more: str
+) -> list[list[str]]:
+    """Up to three rows: ours, the paper's, the difference. `more` cells are appended to ours."""
+    empty = ["" for _ in more]
+    rows = [[label, "ours", *cells(records), *more]] if records else []
+    if paper is not None:
+        rows.append([label, "paper", *(f"{value:.1f}" for value in paper), *empty])
+    if records and paper is not None:
+        ours = np.stack([accuracies(record) for record in records]).mean(0)
+        differences = [
+            _number(ours[i - 1] - value, "", "+.1f") for i, value in zip(SHOWN, paper, strict=True)
+        ]
+        rows.append([label, "difference", *differences, *empty])
+    return rows
+
+
+def header(*more: str) -> list[str]:
+    return ["network", "source", *(ordinal(i) for i in SHOWN), *more]
+
+
+def training_cost(records: Sequence[Record]) -> str:
+    """Updates, episodes and wall-clock time of a row's runs."""
+    if not records or "updates" not in records[0]:
+        return ""
+    updates, episodes = (f"{records[0][key]:,}".replace(",", " ") for key in ("updates", "episodes"))
+    minutes = ", ".join(f"{record['seconds'] / 60:.0f}" for record in records)
+    return f"{updates} / {episodes} / {minutes} min"
+
+
+COST = "updates / episodes / time"  # the column that `training_cost` fills
+
+
+def with_title(title: str, columns: list[str], rows: list[list[str]], note: str = "") -> Table:
+    return Table(title, columns, rows, f"{NOTE} {note}".strip())
+
+
+def _number(value: float, suffix: str, form: str = ".1f") -> str:
+    return "–" if np.isnan(value) else f"{value:{form}}{suffix}"
