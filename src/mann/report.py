@@ -16,6 +16,8 @@ from mann.experiments.entries import Record, read_record
 from mann.experiments.entries import Table as Tabulated
 from mann.weights import Trained
 
+WIDTH = 150  # characters that the widest table needs
+
 
 def print_evaluation(result: Evaluation, trained: Trained, console: Console | None = None) -> None:
     """Ours by instance with 95 % intervals, beside the paper's and the human row."""
@@ -76,16 +78,16 @@ def _print_regression(result: Evaluation, console: Console) -> None:
 
 
 def print_table(table: Tabulated, console: Console | None = None) -> None:
-    """A table of an experiment; wide tables are not squeezed into a narrow terminal."""
+    """A table of an experiment; it is not squeezed into a narrow terminal."""
     console = console or Console(highlight=False)
+    console.width = max(console.width, WIDTH)
     console.print(f"\n{table.title}", style="bold")
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(table.columns):
         shown.add_column(column, justify="left" if i < 2 else "right", no_wrap=i < 2)
     for row in table.rows:
         shown.add_row(*map(Text, row))
-    width = max(console.width, 130)
-    console.print(shown, width=width)
+    console.print(shown)
     console.print(Text(table.note))
 
 

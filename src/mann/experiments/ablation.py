@@ -35,7 +35,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def entries(scale: Scale) -> list[Entry]:
-    chosen = ("default", "beta1") if scale == "smoke" else tuple(VARIANTS)
+    chosen = ("default",) if scale == "smoke" else tuple(VARIANTS)
     return [
         network(
             "5-onehot",

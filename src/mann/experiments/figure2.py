@@ -17,9 +17,8 @@ PANELS = {
 
 
 def entries(scale: Scale) -> list[Entry]:
-    return [
-        network(setting, model, scale) for setting in ("5-onehot", "15-strings") for model in ("mann", "lstm")
-    ]
+    settings = ("5-onehot",) if scale == "smoke" else ("5-onehot", "15-strings")
+    return [network(setting, model, scale) for setting in settings for model in ("mann", "lstm")]
 
 
 def table(records: dict[str, Record]) -> Table:

@@ -53,6 +53,7 @@ def network(
     model: str,
     scale: Scale,
     seed: int = 0,
+    /,
     *,
     suffix: str = "",
     label: str = "",

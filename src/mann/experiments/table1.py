@@ -10,6 +10,8 @@ ROWS = {"feedforward": "Feedforward", "lstm": "LSTM", "mann": "MANN"}  # ours: t
 
 
 def entries(scale: Scale) -> list[Entry]:
+    if scale == "smoke":
+        return [network(SETTING, "mann", scale), network(SETTING, "lstm", scale)]
     return [
         *(network(SETTING, "mann", scale, seed) for seed in seeds(scale)),
         *(hundred_thousand(SETTING, scale, seed) for seed in seeds(scale)),

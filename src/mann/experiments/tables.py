@@ -42,9 +42,9 @@ def cells(records: Sequence[Record], test: int = 0) -> list[str]:
     values = np.stack([accuracies(record, test) for record in records])
     if len(records) == 1:
         half = half_widths(records[0], test)
-        return [_number(values[0, i - 1], f" ±{half[i - 1]:.1f}") for i in SHOWN]
+        return [number(values[0, i - 1], f" ±{half[i - 1]:.1f}") for i in SHOWN]
     low, high = values.min(0), values.max(0)
-    return [_number(values.mean(0)[i - 1], f" [{low[i - 1]:.1f}, {high[i - 1]:.1f}]") for i in SHOWN]
+    return [number(values.mean(0)[i - 1], f" [{low[i - 1]:.1f}, {high[i - 1]:.1f}]") for i in SHOWN]
 
 
 def compared(
@@ -58,7 +58,7 @@ def compared(
     if records and paper is not None:
         ours = np.stack([accuracies(record) for record in records]).mean(0)
         differences = [
-            _number(ours[i - 1] - value, "", "+.1f") for i, value in zip(SHOWN, paper, strict=True)
+            number(ours[i - 1] - value, form="+.1f") for i, value in zip(SHOWN, paper, strict=True)
         ]
         rows.append([label, "difference", *differences, *empty])
     return rows
@@ -84,5 +84,6 @@ def with_title(title: str, columns: list[str], rows: list[list[str]], note: str 
     return Table(title, columns, rows, f"{NOTE} {note}".strip())
 
 
-def _number(value: float, suffix: str, form: str = ".1f") -> str:
+def number(value: float, suffix: str = "", form: str = ".1f") -> str:
+    """A number in a cell; a dash where there is none."""
     return "–" if np.isnan(value) else f"{value:{form}}{suffix}"

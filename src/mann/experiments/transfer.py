@@ -6,6 +6,7 @@ from mann.experiments.tables import cells, header, with_title
 from mann.training.config import DataConfig
 
 TITLE = "Transfer: 5 classes, one-hot labels, trained on one data set and tested on the other"
+SETS = {"glyphs": DataConfig(name="glyphs"), "omniglot": DataConfig(name="omniglot")}
 TESTS = (Test(dataset="omniglot"), Test(dataset="glyphs"))
 
 
@@ -19,10 +20,11 @@ def entries(scale: Scale) -> list[Entry]:
             suffix=f"-{name}",
             label=name,
             tests=tests,
-            data=DataConfig(name=name),
+            data=data,
             updates=12_500,
         )
-        for name in ("glyphs", "omniglot")
+        for name, data in SETS.items()
+        if scale != "smoke" or name == "glyphs"
     ]
 
 

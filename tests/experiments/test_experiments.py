@@ -1,0 +1,185 @@
+"""Every experiment at the scale `smoke`, and its tables and page from records made by hand."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mann.cli import main
+from mann.errors import MannError
+from mann.experiments import EXPERIMENTS, load_experiment
+from mann.experiments.entries import Network, at_scale, read_record, thin
+from mann.experiments.networks import SETTINGS, changed, network
+from mann.experiments.tables import SHOWN, accuracies, cells, compared, paper_accuracy
+from mann.models import ModelConfig
+from mann.report import load_records, write_report
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory, shared_cache):
+    """All experiments, in the order of a user who wants everything."""
+    folder = tmp_path_factory.mktemp("reproduced")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANN_CACHE", str(shared_cache))
+        for name in EXPERIMENTS:
+            assert main(["reproduce", name, *scale(folder)]) == 0
+    return folder
+
+
+def scale(folder):
+    return ["--scale", "smoke", "--runs", str(folder), "--devices", "2"]
+
+
+def made_up(accuracy, half=0.01, **more):
+    """A record with the same accuracy for all instances."""
+    instances = [
+        {"instance": i, "accuracy": accuracy, "low": accuracy - half, "high": accuracy + half, "count": 100}
+        for i in range(1, 11)
+    ]
+    return {"label": "ours", "evaluations": [{"instances": instances}]} | more
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_smoke_leaves_records_and_a_table(smoke, name):
+    folder = smoke / "smoke" / "results" / name
+    entries = load_experiment(name).entries("smoke")
+    records = load_records(folder)
+    assert sorted(records) == sorted(entry.name for entry in entries)
+    for entry in entries:
+        record = records[entry.name]
+        assert record["scale"] == "smoke"
+        assert record["label"] == entry.label
+        if isinstance(entry, Network):
+            assert record["metrics"][-1]["update"] == record["updates"] == 4
+            assert len(record["evaluations"]) == len(entry.tests)
+    table = read_record(folder / "table.json")
+    assert all(len(row) == len(table["columns"]) for row in table["rows"])
+    assert len(table["rows"]) >= len({entry.label for entry in entries})
+
+
+def test_the_same_command_does_nothing_twice(smoke, capsys, monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("mann.experiments.entries.train", refuse)
+    assert main(["reproduce", "figure2", *scale(smoke)]) == 0
+    assert "MANN, 5 classes, one-hot" in capsys.readouterr().out
+    # Without its record, a finished run is tested again, but not trained again.
+    path = smoke / "smoke" / "results" / "figure2" / "5-onehot-mann-seed0.json"
+    before = read_record(path)
+    path.unlink()
+    assert main(["reproduce", "figure2", *scale(smoke), "--only", "5-onehot-mann*"]) == 0
+    assert read_record(path) == before
+    assert main(["reproduce", "figure2", *scale(smoke), "--list"]) == 0
+    assert capsys.readouterr().out.count("done  ") == 2
+
+
+def test_another_configuration_is_not_mixed_in(smoke, capsys):
+    path = smoke / "smoke" / "results" / "transfer" / "5-onehot-mann-glyphs-seed0.json"
+    record = read_record(path)
+    path.write_text(json.dumps(record | {"config": record["config"] | {"batch": 3}}))
+    try:
+        assert main(["reproduce", "transfer", *scale(smoke)]) == 2
+        assert "another configuration" in capsys.readouterr().err
+    finally:
+        path.write_text(json.dumps(record))
+    entry = network("5-onehot", "mann", "smoke", batch=6)
+    other = Network(entry.name, entry.label, changed(entry.config, batch=6))
+    with pytest.raises(MannError, match="another configuration"):
+        other.measure(smoke / "smoke" / "5-onehot-mann-seed0", 4)
+
+
+def test_mistakes_get_a_sentence(capsys):
+    assert main(["reproduce", "table3"]) == 2
+    assert "choose one of table1, table2" in capsys.readouterr().err
+    assert main(["reproduce", "table1", "--scale", "smoke", "--only", "nothing"]) == 2
+    assert "5-onehot-lstm-seed0" in capsys.readouterr().err
+    assert main(["reproduce"]) == 2
+    assert main(["reproduce", "--help"]) == 0
+    assert "curriculum" in capsys.readouterr().out
+
+
+def test_the_page_shows_every_experiment_with_its_figures(smoke, tmp_path):
+    page = write_report(smoke / "smoke" / "results", tmp_path).read_text()
+    for name in EXPERIMENTS:
+        assert f"`mann reproduce {name} --scale full`" in page
+    pictures = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line.startswith("![")]
+    assert len(pictures) == 4
+    for picture in pictures:
+        assert (tmp_path / picture).stat().st_size > 5000
+        assert (tmp_path / picture).with_suffix(".svg").exists()
+    with pytest.raises(MannError, match="no records"):
+        write_report(tmp_path / "nowhere", tmp_path)
+
+
+@pytest.mark.skipif(not (ROOT / "results").exists(), reason="runs in a checkout with its results")
+def test_the_committed_page_agrees_with_the_committed_records(tmp_path):
+    assert write_report(ROOT / "results", tmp_path).read_text() == (ROOT / "docs" / "results.md").read_text()
+    for path in (ROOT / "results").glob("*/table.json"):
+        table = load_experiment(path.parent.name).table(load_records(path.parent))
+        assert read_record(path) == json.loads(json.dumps(table._asdict())), path
+    for path in (ROOT / "results").glob("*/*.json"):
+        assert path.stat().st_size < 100_000, path
+        assert read_record(path).get("scale", "full") == "full", path
+
+
+def test_entries_that_share_a_name_share_everything():
+    found = {}
+    for name in EXPERIMENTS:
+        for entry in load_experiment(name).entries("full"):
+            assert found.setdefault(entry.name, entry.description()) == entry.description(), entry.name
+    assert len(found) > 40
+
+
+def test_the_full_runs_are_the_papers():
+    table1 = {entry.name: entry for entry in load_experiment("table1").entries("full")}
+    mann = table1["5-onehot-mann-seed1"].config
+    assert mann == dataclasses.replace(SETTINGS["5-onehot"], seed=1)
+    sizes = {field: getattr(mann.model, field) for field in ("hidden", "slots", "width", "heads", "encoder")}
+    assert sizes == {"hidden": 200, "slots": 128, "width": 40, "heads": 4, "encoder": "none"}
+    assert table1["5-onehot-mann-100k-seed0"].config.updates * 16 == 100_000
+    assert table1["5-onehot-lstm-seed0"].config.updates == mann.updates
+    assert table1["5-onehot-mann-conv-seed0"].config.model.encoder == "conv"
+    table2 = {entry.name: entry for entry in load_experiment("table2").entries("full")}
+    steps = SETTINGS["15-strings"].task.steps
+    assert steps == 100
+    shown = SETTINGS["15-strings"].updates * 16 * steps
+    assert table2["15-strings-knn-deep"].autoencoder.images == 3 * shown
+    (curriculum,) = load_experiment("curriculum").entries("full")
+    assert [test.classes for test in curriculum.tests] == [0, *range(50, 101, 5)]
+
+
+def test_rows_compare_with_the_paper():
+    paper = paper_accuracy("table1", "MANN", 5)
+    assert paper == [36.4, 82.8, 91.0, 92.6, 94.9, 98.1]
+    ours, theirs, difference = compared("MANN", [made_up(0.9), made_up(0.8)], paper, "extra")
+    assert ours == ["MANN", "ours", *["85.0 [80.0, 90.0]"] * 6, "extra"]
+    assert theirs[2:4] == ["36.4", "82.8"]
+    assert difference[2:4] == ["+48.6", "+2.2"]
+    assert difference[-2] == "-13.1"
+    assert cells([made_up(0.5)]) == ["50.0 ±1.0"] * len(SHOWN)
+    empty = made_up(0.5)
+    empty["evaluations"][0]["instances"][9]["accuracy"] = None
+    assert np.isnan(accuracies(empty)[9])
+    assert cells([empty])[-1] == "–"
+
+
+def test_scales_shorten_and_full_does_not():
+    config = SETTINGS["5-onehot"]
+    assert at_scale(config, "full") is config
+    quick = at_scale(config, "quick")
+    assert quick.updates == config.updates // 10
+    assert quick.model == config.model == dataclasses.replace(ModelConfig(), lrua=config.model.lrua)
+    assert at_scale(config, "smoke").data.name == "glyphs"
+
+
+def test_curves_are_thinned_to_their_ends():
+    records = [{"update": i} for i in range(1, 1001)]
+    thinned = thin(records)
+    assert 50 <= len(thinned) <= 60
+    assert thinned[-1]["update"] == 1000
+    assert thin(records[:7]) == records[:7]
