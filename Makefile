@@ -25,7 +25,7 @@ types: install
 	$(BIN)/mypy
 
 pytest: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 format: install
 	$(BIN)/ruff check --fix .

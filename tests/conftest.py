@@ -1,19 +1,20 @@
 """Tests run strictly: two CPU devices, no silent rank or dtype promotion, warnings are errors.
 
-What XLA compiles is kept for the whole session, also for the processes that tests start.
+What XLA compiles is kept for the whole session, also for the processes that tests start and for the workers among
+which `make test` shares out the files.
 """
 
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("MPLBACKEND", "Agg")
-COMPILED = tempfile.mkdtemp(prefix="mann-tests-")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED
+WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if not WORKER:  # the workers are started with this environment
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="mann-tests-")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 # Tests spend their time compiling, not computing.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
@@ -26,10 +27,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _forget_what_was_compiled() -> Iterator[None]:
-    yield
-    shutil.rmtree(COMPILED, ignore_errors=True)
+def pytest_sessionfinish() -> None:
+    """Forget what was compiled."""
+    if not WORKER:
+        shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
