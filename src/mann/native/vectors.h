@@ -23,6 +23,7 @@ constexpr int kLanes = 4, kRows = 8, kVecs = 3;
 constexpr int kLanes = 4, kRows = 4, kVecs = 3;
 #endif
 constexpr int kPanel = kLanes * kVecs;
+constexpr int kAhead = 16;  // rows of a weight matrix to fetch ahead: not all of them are in the L2 cache
 
 typedef float Vec __attribute__((vector_size(4 * kLanes)));
 typedef float Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
@@ -59,6 +60,7 @@ void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_col, const flo
   for (int64_t k = 0; k < depth; ++k, a += a_col, b += b_row) {
     Vec row[Vecs];
     for (int v = 0; v < Vecs; ++v) row[v] = load(b + v * kLanes);
+    for (int v = 0; v < Vecs; ++v) __builtin_prefetch(b + kAhead * b_row + v * kLanes);
     for (int r = 0; r < Rows; ++r)
       for (int v = 0; v < Vecs; ++v) sum[r][v] += a[r * a_row] * row[v];
   }
