@@ -16,7 +16,7 @@ from jaxtyping import Array
 from mann import native
 from mann.episodes import Classification
 from mann.errors import MannError
-from mann.memory import LRUAConfig
+from mann.memory import LRUAConfig, NTMConfig
 from mann.models import PAPER, Model, ModelConfig, State, build_model
 from mann.native import build
 
@@ -40,6 +40,15 @@ CONFIGS = {
         query="cell",
         lrua=LRUAConfig(erased="none"),
     ),
+    "feed-forward": ModelConfig(**ODD, controller="feedforward"),
+    "feed-forward, no reads": ModelConfig(**ODD, controller="feedforward", reads_to_controller=False),
+    "NTM": ModelConfig(**ODD, memory="ntm", ntm=NTMConfig(initial_strength=3.0)),
+    "NTM, no reads, cell query": ModelConfig(
+        hidden=5, slots=33, width=5, heads=6, memory="ntm", reads_to_controller=False, query="cell"
+    ),
+    "NTM, feed-forward": ModelConfig(**ODD, memory="ntm", controller="feedforward"),
+    "NTM, two slots": ModelConfig(hidden=3, slots=2, width=1, heads=1, memory="ntm"),
+    "LSTM": ModelConfig(**ODD, memory="none"),
 }
 
 
@@ -61,7 +70,8 @@ def problem(config: ModelConfig, batch: int, time: int, wiped: bool = False) -> 
     """A model, inputs, and states: wiped ones, or the arbitrary ones that persistent memory leads to."""
     random = np.random.default_rng(0)
     model = build_model(config, Classification(classes=5), key=jax.random.key(1))
-    projected = jnp.asarray(random.normal(size=(batch, time, 4 * config.hidden)), jnp.float32)
+    gates = model.controller.inputs.bias.size
+    projected = jnp.asarray(random.normal(size=(batch, time, gates)), jnp.float32)
 
     def start(values: Array) -> Array:
         noise = 0 if wiped else random.uniform(0, 0.3, size=(batch, *values.shape))
@@ -219,11 +229,10 @@ def test_supports(monkeypatch: pytest.MonkeyPatch) -> None:
         task, key = Classification(classes=5), jax.random.key(0)
         return native.supports(eqx.filter_eval_shape(build_model, config, task, key=key))
 
-    assert supported(CONFIGS["default"])
-    assert supported(CONFIGS["paper"])
-    assert not supported(ModelConfig(**ODD, memory="ntm"))
-    assert not supported(ModelConfig(**ODD, memory="none"))
-    assert not supported(ModelConfig(**ODD, controller="feedforward"))
+    assert all(supported(config) for config in CONFIGS.values())
+    assert not supported(
+        ModelConfig(**ODD, controller="feedforward", memory="none")
+    )  # there is no recurrence
     monkeypatch.setenv("MANN_NATIVE", "0")
     assert not supported(CONFIGS["default"])
     with pytest.raises(MannError, match="native"):

@@ -178,7 +178,10 @@ class Model(eqx.Module):
             return state, (hidden, self.memory.trace(state.memory) if trace and self.memory else None)
 
         first = self.initial_state() if state is None else state
-        last, (hidden, memory) = jax.lax.scan(advance, first, projected)
+        if not jax.tree.leaves(first):  # a network without a past: all steps at once
+            last, (hidden, memory) = first, jax.vmap(lambda x: advance(first, x)[1])(projected)
+        else:
+            last, (hidden, memory) = jax.lax.scan(advance, first, projected)
         outputs = self.head(hidden)
         return (outputs, last, memory) if trace else (outputs, last)
 

@@ -16,10 +16,12 @@ import jaxlib
 
 from mann.data.cache import cache_dir
 
-SOURCES = [Path(__file__).parent / name for name in ("kernel.cpp", "vectors.h")]
+FOLDER = Path(__file__).parent
+KERNEL = FOLDER / "kernel.cpp"
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp-simd"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]  # what loops need to be vectorised
-TARGETS = ("mann_lrua_forward", "mann_lrua_backward")
+NETWORKS = ("lstm_lrua", "lstm_ntm", "lstm_none", "feedforward_lrua", "feedforward_ntm")  # as in kernel.cpp
+TARGETS = [f"mann_{network}_{way}" for network in NETWORKS for way in ("forward", "backward")]
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +44,8 @@ def build() -> Path:
     compiler = _compiler()
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
     key = hashlib.sha256(version)
-    for part in (compiler, *FLAGS, jaxlib.__version__, _processor(), *(path.read_text() for path in SOURCES)):
+    sources = [path.read_text() for path in (KERNEL, *sorted(FOLDER.glob("*.h")))]
+    for part in (compiler, *FLAGS, jaxlib.__version__, _processor(), *sources):
         key.update(part.encode() + b"\0")
     library = cache_dir() / "native" / f"kernel-{key.hexdigest()[:20]}.so"
     if library.exists():
@@ -51,7 +54,7 @@ def build() -> Path:
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:  # another process may be building it too
         unfinished = Path(folder) / library.name
         include = ["-isystem", jax.ffi.include_dir()]
-        command = [compiler, *FLAGS, *include, str(SOURCES[0]), "-o", str(unfinished)]
+        command = [compiler, *FLAGS, *include, str(KERNEL), "-o", str(unfinished)]
         for native in (["-march=native"], ["-mcpu=native"], []):  # each compiler takes the ones it knows
             result = subprocess.run([*command, *native], capture_output=True, text=True, timeout=300)
             if result.returncode == 0:

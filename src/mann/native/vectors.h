@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -22,6 +23,7 @@ constexpr int kLanes = 4, kRows = 8, kVecs = 3;
 constexpr int kLanes = 4, kRows = 4, kVecs = 3;
 #endif
 constexpr int kPanel = kLanes * kVecs;
+constexpr int kAhead = 16;  // rows of a weight matrix to fetch ahead: not all of them are in the L2 cache
 
 typedef float Vec __attribute__((vector_size(4 * kLanes)));
 typedef float Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
@@ -58,6 +60,7 @@ void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_col, const flo
   for (int64_t k = 0; k < depth; ++k, a += a_col, b += b_row) {
     Vec row[Vecs];
     for (int v = 0; v < Vecs; ++v) row[v] = load(b + v * kLanes);
+    for (int v = 0; v < Vecs; ++v) __builtin_prefetch(b + kAhead * b_row + v * kLanes);
     for (int r = 0; r < Rows; ++r)
       for (int v = 0; v < Vecs; ++v) sum[r][v] += a[r * a_row] * row[v];
   }
@@ -175,6 +178,25 @@ inline float fast_exp(float x) {
   const uint32_t exponent = __builtin_bit_cast(uint32_t, shifted) << 23;
   return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, p) + exponent);
 }
+
+// ln x of a positive normal number to about 1e-7: the polynomial of Cephes on [√½, √2].
+inline float fast_log(float x) {
+  const int32_t bits = __builtin_bit_cast(int32_t, x), exponent = (bits - 0x3f3504f3) >> 23;
+  const float r = __builtin_bit_cast(float, bits - exponent * 0x800000) - 1.0f, y = r * r;
+  const float n = static_cast<float>(exponent);
+  float p = 7.0376836292e-2f;
+  p = p * r - 1.1514610310e-1f;
+  p = p * r + 1.1676998740e-1f;
+  p = p * r - 1.2420140846e-1f;
+  p = p * r + 1.4249322787e-1f;
+  p = p * r - 1.6668057665e-1f;
+  p = p * r + 2.0000714765e-1f;
+  p = p * r - 2.4999993993e-1f;
+  p = p * r + 3.3333331174e-1f;
+  return (p * r * y - 2.12194440e-4f * n - 0.5f * y + r) + 0.693359375f * n;
+}
+
+inline float softplus(float x) { return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x))); }
 
 inline float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
 
