@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 
@@ -148,3 +149,15 @@ def test_plain_display_shows_what_is_asked(finished, capsys, tmp_path):
     for part in ("updates/s", "24 episodes", "loss", "held-out accuracy", "(1st 2nd 5th 10th)", "2 devices"):
         assert part in shown
     assert "trained on classes 1–24, watched on held-out classes 25–30" in shown
+
+
+def test_mirror_images_are_new_classes_of_the_training_alone():
+    plain = load_pictures(TINY)
+    doubled = load_pictures(change(data=dataclasses.replace(TINY.data, mirror=True)))
+    classes = len(plain.train.counts)
+    assert len(doubled.train.counts) == 2 * classes
+    np.testing.assert_array_equal(doubled.train.grids[:classes], plain.train.grids)
+    flipped = np.asarray(plain.train.grids)[..., ::-1].astype(int)
+    assert np.abs(np.asarray(doubled.train.grids[classes:]).astype(int) - flipped).max() <= 1
+    np.testing.assert_array_equal(doubled.validation.grids, plain.validation.grids)
+    assert doubled.classes == plain.classes

@@ -37,3 +37,13 @@ class ImageSet:
         return ImageSet(
             self.name, self.images[start:stop], self.counts[start:stop], self.labels[start:stop], self.ink
         )
+
+    def with_mirror_images(self) -> "ImageSet":
+        """Twice the classes: after them, each with left and right exchanged."""
+        return ImageSet(
+            self.name,
+            np.concatenate([self.images, self.images[..., ::-1]]),
+            np.concatenate([self.counts, self.counts]),
+            (*self.labels, *(f"{label}, mirrored" for label in self.labels)),
+            self.ink,
+        )

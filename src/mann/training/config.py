@@ -25,6 +25,9 @@ class DataConfig:
     validation: int = 100
     """Training classes, the last ones, that are never trained on: the live accuracy and the best checkpoint
     are measured on them. At most a quarter of the training classes. Test classes are not touched."""
+    mirror: bool = False
+    """Train on the mirror image of every class, too, as a class of its own: the paper makes new classes by
+    quarter turns, this doubles them. Validation and test are not mirrored."""
 
 
 @dataclasses.dataclass(frozen=True)

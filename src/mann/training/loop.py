@@ -55,7 +55,8 @@ def load_pictures(config: Config) -> Pictures:
         return Pictures(None, None, None)
     images = data.load(config.data.name, config.data.path, config.data.classes)
     parts = data.split(len(images), config.data.validation, config.task.classes)
-    train = prepare(images.subset(0, parts.train))
+    seen = images.subset(0, parts.train)
+    train = prepare(seen.with_mirror_images() if config.data.mirror else seen)
     classes: dict[str, Any] = {"dataset": images.name, "trained": [1, parts.train], "held_out": None}
     if parts.validation == parts.train:
         return Pictures(train, train, classes)

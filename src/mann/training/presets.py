@@ -7,19 +7,22 @@ from mann.training.config import Config, DataConfig, OptimiserConfig
 PRESETS: dict[str, Config] = {
     "omniglot-5": Config(
         task=Classification(classes=5),
-        updates=25_000,
+        data=DataConfig(mirror=True),
+        updates=60_000,
         evaluate_every=500,
         averaging=0.999,
     ),
     "omniglot-5-strings": Config(
         task=Classification(classes=5, labels="strings"),
-        updates=15_000,
+        data=DataConfig(mirror=True),
+        updates=40_000,
         evaluate_every=500,
         averaging=0.999,
     ),
     "omniglot-15-strings": Config(
         task=Classification(classes=15, length=100, labels="strings"),
-        updates=15_000,
+        data=DataConfig(mirror=True),
+        updates=40_000,
         evaluate_every=500,
         averaging=0.999,
     ),
