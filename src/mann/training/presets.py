@@ -7,22 +7,19 @@ from mann.training.config import Config, DataConfig, OptimiserConfig
 PRESETS: dict[str, Config] = {
     "omniglot-5": Config(
         task=Classification(classes=5),
-        data=DataConfig(mirror=True),
-        updates=60_000,
+        updates=25_000,
         evaluate_every=500,
         averaging=0.999,
     ),
     "omniglot-5-strings": Config(
         task=Classification(classes=5, labels="strings"),
-        data=DataConfig(mirror=True),
-        updates=40_000,
+        updates=15_000,
         evaluate_every=500,
         averaging=0.999,
     ),
     "omniglot-15-strings": Config(
         task=Classification(classes=15, length=100, labels="strings"),
-        data=DataConfig(mirror=True),
-        updates=40_000,
+        updates=15_000,
         evaluate_every=500,
         averaging=0.999,
     ),
