@@ -222,6 +222,7 @@ def test_quick_writes_finite_numbers(monkeypatch, tmp_path, capsys):
     assert all(math.isfinite(result[name]) and result[name] > 0 for name in numbers)
     assert result["devices"] == 2
     assert result["growth"] is None
+    assert result["networks"] is None
     assert result["online_ms_p50"] <= result["online_ms_p99"]
     assert result["episodes_per_second"] == pytest.approx(2e3 / result["ms_per_update"])
     rate = result["gflop_per_update"] / result["ms_model"] * 1e3
@@ -232,6 +233,22 @@ def test_quick_writes_finite_numbers(monkeypatch, tmp_path, capsys):
     shown = capsys.readouterr().out
     for row in ("update", "draw on one core", "PyTorch eager", "of this machine's matrix products"):
         assert row in shown
+
+
+def test_networks_are_measured_with_and_without_the_kernel(monkeypatch, capsys):
+    from rich.console import Console
+
+    from mann.commands.bench import print_networks
+
+    some = {name: benchmark.NETWORKS[name] for name in ("LSTM", "feed-forward")}
+    monkeypatch.setattr(benchmark, "NETWORKS", some)
+    networks = benchmark.measure_networks(TINY, lambda *_: None)
+    assert networks.keys() == some.keys()
+    for row in networks.values():
+        assert 0 < row["ms"]["min"] <= row["ms"]["median"]
+        assert row["speedup"] == pytest.approx(row["ms_xla"]["median"] / row["ms"]["median"])
+    print_networks(networks, Console())
+    assert "MANN_NATIVE=0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,6 @@ CONFIGS = {
     "NTM, no reads, cell query": ModelConfig(
         hidden=5, slots=33, width=5, heads=6, memory="ntm", reads_to_controller=False, query="cell"
     ),
-    "NTM, feed-forward": ModelConfig(**ODD, memory="ntm", controller="feedforward"),
     "NTM, two slots": ModelConfig(hidden=3, slots=2, width=1, heads=1, memory="ntm"),
     "LSTM": ModelConfig(**ODD, memory="none"),
 }
@@ -120,6 +119,77 @@ def assert_same(arguments: Any, bound: float = 1e-4) -> None:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_results_and_gradients_are_those_of_the_scan(name: str) -> None:
     assert_same(problem(CONFIGS[name], batch=9, time=9))
+
+
+@needs_kernel
+@pytest.mark.parametrize("controller", ["lstm", "feedforward"])
+@pytest.mark.parametrize("memory", ["lrua", "ntm", "none"])
+def test_random_networks_give_the_outputs_and_gradients_of_unroll(controller: str, memory: str) -> None:
+    """The whole network, from pictures to outputs, against `Model.unroll`, of random sizes and readings."""
+    random = np.random.default_rng([len(controller), len(memory)])
+
+    def choose(*options: Any) -> Any:
+        return options[random.integers(len(options))]
+
+    config = ModelConfig(
+        controller=controller,
+        memory=memory,
+        hidden=int(random.integers(1, 40)),
+        slots=int(random.integers(5, 70)),
+        width=int(random.integers(1, 30)),
+        heads=int(random.integers(1, 6)),
+        query=choose("hidden", "cell") if controller == "lstm" else "hidden",
+        lrua=LRUAConfig(
+            key_strength=choose("learned", "none"),
+            written=choose("separate", "key"),
+            order=choose("write_first", "read_first"),
+            least_used=choose("shared", "per_head"),
+            erased=choose("one", "all", "none"),
+            decay=float(random.uniform(0.5, 1)),
+        ),
+        ntm=NTMConfig(initial_strength=float(random.uniform(0, 4))),
+    )
+    batch, time = int(random.integers(1, 12)), int(random.integers(1, 40))
+    model, _, state = problem(config, batch, time)
+    inputs = jnp.asarray(random.uniform(size=(batch, time, 400)), jnp.float32)
+    labels = jnp.asarray(random.uniform(size=(batch, time, 5)), jnp.float32)
+    arguments = (model, inputs, labels, state)
+    expected, actual = (
+        results_and_gradients(unroll, arguments, random_like(eqx.filter_eval_shape(unroll, *arguments)))
+        for unroll in (unroll_each, Model.unroll_batch)
+    )
+    assert_close(actual[0], expected[0], 1e-5)
+    assert_close(actual[1], expected[1], 1e-4)
+
+
+def unroll_each(model: Model, *arguments: Any) -> Any:
+    return jax.vmap(model.unroll)(*arguments)
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", ["default", "NTM"])
+def test_one_step_of_one_episode(name: str) -> None:
+    assert_same(problem(CONFIGS[name], batch=1, time=1))
+
+
+@needs_kernel
+def test_gradients_of_an_ntm_equal_finite_differences() -> None:
+    """Along one random direction of all weights, inputs and states."""
+    arguments = problem(ModelConfig(hidden=6, slots=9, width=5, heads=2, memory="ntm"), batch=3, time=5)
+    weights = random_like(eqx.filter_eval_shape(native.unroll_batch, *arguments))
+    _, gradients = results_and_gradients(native.unroll_batch, arguments, weights)
+    arrays, static = eqx.partition(arguments, eqx.is_array)
+    direction = random_like(arrays)
+
+    @jax.jit
+    def along(step: float) -> Array:
+        moved = eqx.combine(jax.tree.map(lambda a, d: a + step * d, arrays, direction), static)
+        products = jax.tree.map(lambda a, b: jnp.sum(a * b), native.unroll_batch(*moved), weights)
+        return jnp.sum(jnp.stack(jax.tree.leaves(products)))
+
+    products = jax.tree.map(lambda a, b: jnp.sum(a * b), eqx.filter(gradients, eqx.is_array), direction)
+    slope = sum(float(leaf) for leaf in jax.tree.leaves(products))
+    assert (float(along(1e-3)) - float(along(-1e-3))) / 2e-3 == pytest.approx(slope, rel=5e-3)
 
 
 @needs_kernel
@@ -237,6 +307,25 @@ def test_supports(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not supported(CONFIGS["default"])
     with pytest.raises(MannError, match="native"):
         eqx.filter_eval_shape(native.unroll_batch, *problem(CONFIGS["default"], batch=1, time=1))
+
+
+@needs_kernel
+def test_with_mann_native_0_the_network_is_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _, state = problem(CONFIGS["NTM"], batch=2, time=3)
+    inputs, labels = jnp.ones((2, 3, 400)), jnp.ones((2, 3, 5))
+
+    def program() -> tuple[str, Any]:
+        compiled = eqx.filter_jit(lambda *arguments: model.unroll_batch(*arguments)).lower(
+            inputs, labels, state
+        )
+        return compiled.as_text(), compiled.compile()(inputs, labels, state)
+
+    native_program, actual = program()
+    monkeypatch.setenv("MANN_NATIVE", "0")
+    scan_program, expected = program()
+    assert "mann_lstm_ntm_forward" in native_program
+    assert "mann_" not in scan_program
+    assert_close(actual, expected, 1e-5)
 
 
 def test_without_a_compiler_there_is_one_message_and_no_error(

@@ -193,7 +193,7 @@ class Model(eqx.Module):
     ) -> tuple[Float[Array, "batch time output"], State]:
         """`unroll` for a batch of episodes, from a batch of states or from wiped ones.
 
-        On a CPU the recurrent part of the paper's network runs as one native call (`mann.native`), if it can
+        On a CPU the recurrent part of the paper's networks runs as one native call (`mann.native`), if it can
         be compiled here; the result is the same up to rounding.
         """
         from mann import native
@@ -203,7 +203,10 @@ class Model(eqx.Module):
         if not native.supports(self):
             return jax.vmap(self.unroll)(inputs, previous_labels, state)
         self._check(inputs, previous_labels)
-        hidden, last = native.unroll_batch(self, jax.vmap(self._project)(inputs, previous_labels), state)
+        # The steps of all episodes as rows of one matrix: one product, forward and for the weights' gradient.
+        projected = self._project(*(x.reshape(-1, x.shape[-1]) for x in (inputs, previous_labels)))
+        projected = projected.reshape(*inputs.shape[:2], projected.shape[-1])
+        hidden, last = native.unroll_batch(self, projected, state)
         return self.head(hidden), last
 
     def _project(

@@ -28,6 +28,14 @@ from mann.training.trainer import Trainer
 
 TORCH_EAGER = Path(__file__).parents[3] / "benchmarks" / "torch_eager.py"  # in a source checkout only
 TORCH_UPDATES = 2  # in one measurement
+NETWORKS: dict[str, dict[str, Any]] = {  # those that the paper compares
+    "MANN, LSTM": {},
+    "MANN, feed-forward": {"controller": "feedforward"},
+    "NTM": {"memory": "ntm"},
+    "LSTM": {"memory": "none"},
+    "feed-forward": {"controller": "feedforward", "memory": "none"},
+}
+NETWORK_ROUNDS, NETWORK_UPDATES = 7, 2  # fewer than for the headline: some take much longer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +108,32 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
         "sgemm_gflops_by_side": {str(side): rate for side, rate in sgemm.items()},
         "setting": dataclasses.asdict(setting),
         "environment": before,
+    }
+
+
+def measure_networks(setting: Setting, report: Report) -> dict[str, dict[str, Any]]:
+    """The gradient of every weight for each network: as it runs by default (`ms`), and without the kernel."""
+    mesh, drawings = make_mesh(setting.config.batch), parts.random_drawings(setting.classes, setting.drawings)
+    works = {}
+    for name, changes in NETWORKS.items():
+        config = dataclasses.replace(
+            setting.config, model=dataclasses.replace(setting.config.model, **changes)
+        )
+        trainer = Trainer(config, drawings, None, mesh)
+        arrays = trainer.initial_state().model
+        works[name] = parts.model_works(trainer, arrays, NETWORK_UPDATES)["model"]
+        works[f"{name}, XLA"] = parts.model_works(trainer, arrays, NETWORK_UPDATES, parts.unroll_scan)[
+            "model"
+        ]
+    warm_up(works, report)
+    times = interleave(works, min(NETWORK_ROUNDS, setting.rounds), report)
+    return {
+        name: {
+            "ms": times[name]._asdict(),
+            "ms_xla": times[f"{name}, XLA"]._asdict(),
+            "speedup": times[f"{name}, XLA"].median / times[name].median,
+        }
+        for name in NETWORKS
     }
 
 

@@ -55,7 +55,14 @@ def draw_work(config: Config, drawings: Drawings, mesh: Mesh, updates: int) -> W
     return _work(updates, compiled, _keys(config, mesh, updates), distributed.replicate(drawings, mesh))
 
 
-def model_works(trainer: Trainer, arrays: Model, updates: int) -> dict[str, Work]:
+def unroll_scan(model: Model, inputs: Float[Array, "..."], labels: Float[Array, "..."]) -> Any:
+    """What `Model.unroll_batch` does without the native kernel."""
+    return jax.vmap(model.unroll)(inputs, labels)
+
+
+def model_works(
+    trainer: Trainer, arrays: Model, updates: int, unroll: Any = Model.unroll_batch
+) -> dict[str, Work]:
     """`forward`: from episodes to the loss. `model`: to its gradient for every weight, summed over the devices.
 
     Every update has episodes of its own, drawn before.
@@ -69,7 +76,7 @@ def model_works(trainer: Trainer, arrays: Model, updates: int) -> dict[str, Work
 
     def loss(arrays: Model, episodes: Episode) -> Float[Array, ""]:
         model: Model = eqx.combine(arrays, trainer.static)
-        outputs, _ = model.unroll_batch(episodes.inputs, time_offset(episodes.targets))
+        outputs, _ = unroll(model, episodes.inputs, time_offset(episodes.targets))
         return jnp.sum(episode_loss(trainer.output, outputs, episodes)) / config.batch
 
     def forward(arrays: Model, episodes: Episode) -> Float[Array, "updates"]:

@@ -59,17 +59,20 @@ def main(arguments: list[str]) -> int:
             bar.update(shown, description=what, completed=done, total=total)
 
         result = benchmark.measure(setting, options.devices, report)
+        networks = None if options.quick else benchmark.measure_networks(setting, report)
         growth = None if options.quick else measure_growth(setting, options.devices, report)
 
     console = Console(highlight=False)
     print_headline(result, console)
+    if networks is not None:
+        print_networks(networks, console)
     if growth is not None:
         print_growth(growth, console)
     if options.plot and growth is not None:
         for path in draw_growth(growth, Path(options.plot)):
             console.print(f"Plot: {path}")
     if options.json:
-        text = json.dumps(result | {"growth": growth}, indent=2) + "\n"
+        text = json.dumps(result | {"networks": networks, "growth": growth}, indent=2) + "\n"
         write_atomically(Path(options.json), text.encode())
     return 0
 
@@ -129,6 +132,19 @@ def print_headline(result: dict[str, Any], console: Console) -> None:
             f"Other processes were at work (load {environment['load']:.1f}): do not trust these numbers, measure "
             "again on a quiet machine."
         )
+
+
+def print_networks(networks: dict[str, dict[str, Any]], console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for name in ("ms", "min – max", "ms with MANN_NATIVE=0", "min – max", "times as fast"):
+        table.add_column(name, justify="right")
+    for name, row in networks.items():
+        spreads = (row["ms"], row["ms_xla"])
+        cells = [(f"{s['median']:.2f}", f"{s['min']:.2f} – {s['max']:.2f}") for s in spreads]
+        table.add_row(name, *cells[0], *cells[1], f"{row['speedup']:.2f}")
+    console.print("\nThe gradient of every weight, for each network", style="bold")
+    console.print(table)
 
 
 def print_growth(growth: dict[str, list[dict[str, Any]]], console: Console) -> None:
