@@ -79,7 +79,9 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
 
     update, model = times["update"], times["model"]
     gflop = flop_per_update(config) / 1e9
-    sgemm = {side: parts.sgemm_gflop(mesh, side) / times[f"sgemm {side}"].min * 1e3 for side in parts.SGEMM}
+    sgemm = {
+        side: parts.sgemm_gflop(mesh, side) / times[f"sgemm {side}"].median * 1e3 for side in parts.SGEMM
+    }
     eager = {threads: times.pop(f"PyTorch, {threads} threads") for threads in torch}
     best_threads = min(eager, key=lambda threads: eager[threads].median, default=None)
     if best_threads is not None:
