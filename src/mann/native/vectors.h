@@ -23,7 +23,10 @@ constexpr int kLanes = 4, kRows = 8, kVecs = 3;
 constexpr int kLanes = 4, kRows = 4, kVecs = 3;
 #endif
 constexpr int kPanel = kLanes * kVecs;
-constexpr int kAhead = 16;  // rows of a weight matrix to fetch ahead: not all of them are in the L2 cache
+#ifndef MANN_AHEAD  // benchmarks/tried.py compares some
+#define MANN_AHEAD 16
+#endif
+constexpr int kAhead = MANN_AHEAD;  // rows of a weight matrix to fetch ahead: not all are in the L2 cache
 
 typedef float Vec __attribute__((vector_size(4 * kLanes)));
 typedef float Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
