@@ -17,6 +17,7 @@ COMMANDS = {
     "quickstart": Command("mann.commands.quickstart", "train a small MANN on built-in glyphs, in minutes"),
     "train": Command("mann.commands.train", "train a model from a preset, or resume a run"),
     "eval": Command("mann.commands.eval", "accuracy by instance on classes never trained on"),
+    "learn": Command("mann.commands.learn", "show it one picture of each thing, then ask about others"),
     "data": Command("mann.commands.data", "look at a data set: counts, split, a sheet of drawings"),
     "bench": Command("mann.commands.bench", "speed on this machine, against its peak and against PyTorch"),
 }

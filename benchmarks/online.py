@@ -1,0 +1,97 @@
+"""Drive `OneShotLearner` through test episodes one call at a time, beside `mann eval` of the same model.
+
+    python benchmarks/online.py MODEL [EPISODES]
+
+Drawings of Omniglot's test classes are turned and shifted as in training, but by PIL at their full size, and go in
+as pictures of a user would. Two ways: with every label of the model announced in advance, as in the paper's task,
+where the answer is the network's own and should equal `mann eval`; and with labels as they come, where the learner
+may also answer that this is something new (the right answer for a 1st instance). Last, the time of each call.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from PIL import Image
+
+SHOWN = (1, 2, 3, 4, 5, 10)
+
+
+def episode(
+    drawings: np.ndarray, classes: int, length: int, rng: np.random.Generator
+) -> Iterator[tuple[Image.Image, int]]:
+    """Pictures with the number of their class; drawings is (classes, drawings, 105, 105), ink = 1."""
+    chosen = rng.choice(len(drawings), classes, replace=False)
+    quarters = rng.integers(0, 4, classes)
+    order = np.stack([rng.permutation(drawings.shape[1]) for _ in chosen])
+    seen = np.zeros(classes, int)
+    for which in rng.integers(0, classes, length):
+        drawing = drawings[chosen[which], order[which, seen[which] % drawings.shape[1]]]
+        seen[which] += 1
+        picture = Image.fromarray(np.uint8(255 * drawing)).rotate(
+            rng.uniform(-11.25, 11.25), Image.Resampling.BILINEAR, translate=tuple(rng.uniform(-10, 10, 2))
+        )
+        yield picture.rotate(90 * int(quarters[which])), int(which)
+
+
+def drive(learner, pictures, labels, seconds=None):
+    """The answer and the truth at every step: (instance, answer, label)."""
+    seen: dict[int, int] = {}
+    for picture, which in pictures:
+        seen[which] = seen.get(which, 0) + 1
+        began = time.perf_counter()
+        answer = learner.predict_one(picture)
+        between = time.perf_counter()
+        learner.learn_one(picture, labels[which])
+        if seconds is not None:
+            seconds.append((between - began, time.perf_counter() - between))
+        yield seen[which], answer, labels[which]
+
+
+def main(model: str, episodes: int) -> None:
+    from mann.commands import prepare_jax
+
+    prepare_jax()
+    import mann
+    from mann.evaluation import choose_task, evaluate, test_drawings, wilson_by_episode
+
+    trained = mann.load_trained(model)
+    task = choose_task(trained)
+    prepared, dataset, (first, last) = test_drawings(trained)
+    reference = evaluate(trained, task, prepared, episodes=episodes)
+    bitmaps = mann.load(trained.config.data.name, trained.config.data.path).images[first - 1 : last]
+    del prepared
+    parent = mann.OneShotLearner(trained)
+    rng = np.random.default_rng(1)
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    seconds: list[tuple[float, float]] = []
+    print(f"{model} on {dataset} classes {first}–{last}, {episodes} episodes of length {task.steps}")
+    for announced in (True, False):
+        right, count = np.zeros((2, episodes, 11))
+        for number in range(episodes):
+            learner = parent.sibling(labels=range(parent.capacity) if announced else ())
+            labels = rng.permutation(parent.capacity)[: task.classes].tolist()
+            pictures = episode(bitmaps, task.classes, task.steps, rng)
+            for instance, answer, label in drive(learner, pictures, labels, seconds):
+                if instance <= 10:
+                    truth = None if instance == 1 and not announced else label
+                    right[number, instance] += answer == truth
+                    count[number, instance] += 1
+        print("labels announced in advance" if announced else "labels as they come")
+        for i in SHOWN:
+            ours = _percent(wilson_by_episode(right[:, i], count[:, i]))
+            print(f"  {i:2d}  API {ours}   eval {_percent(reference.instances[i - 1])}", flush=True)
+    calls = np.array(seconds[len(seconds) // 2 :]).T * 1e3
+    for name, values in zip(("predict_one", "learn_one"), calls, strict=True):
+        print(f"{name}: {np.median(values):.2f} ms, p99 {np.percentile(values, 99):.2f} ms, on one core")
+
+
+def _percent(interval):
+    value, low, high, _ = (100 * number for number in interval)
+    return f"{value:5.1f} ({low:.1f} – {high:.1f})"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1000)
