@@ -11,29 +11,10 @@ may also answer that this is something new (the right answer for a 1st instance)
 import os
 import sys
 import time
-from collections.abc import Iterator
 
 import numpy as np
-from PIL import Image
 
 SHOWN = (1, 2, 3, 4, 5, 10)
-
-
-def episode(
-    drawings: np.ndarray, classes: int, length: int, rng: np.random.Generator
-) -> Iterator[tuple[Image.Image, int]]:
-    """Pictures with the number of their class; drawings is (classes, drawings, 105, 105), ink = 1."""
-    chosen = rng.choice(len(drawings), classes, replace=False)
-    quarters = rng.integers(0, 4, classes)
-    order = np.stack([rng.permutation(drawings.shape[1]) for _ in chosen])
-    seen = np.zeros(classes, int)
-    for which in rng.integers(0, classes, length):
-        drawing = drawings[chosen[which], order[which, seen[which] % drawings.shape[1]]]
-        seen[which] += 1
-        picture = Image.fromarray(np.uint8(255 * drawing)).rotate(
-            rng.uniform(-11.25, 11.25), Image.Resampling.BILINEAR, translate=tuple(rng.uniform(-10, 10, 2))
-        )
-        yield picture.rotate(90 * int(quarters[which])), int(which)
 
 
 def drive(learner, pictures, labels, seconds=None):
@@ -55,6 +36,7 @@ def main(model: str, episodes: int) -> None:
 
     prepare_jax()
     import mann
+    from mann.data.pictures import draw_pictures
     from mann.evaluation import choose_task, evaluate, test_drawings, wilson_by_episode
 
     trained = mann.load_trained(model)
@@ -73,7 +55,7 @@ def main(model: str, episodes: int) -> None:
         for number in range(episodes):
             learner = parent.sibling(labels=range(parent.capacity) if announced else ())
             labels = rng.permutation(parent.capacity)[: task.classes].tolist()
-            pictures = episode(bitmaps, task.classes, task.steps, rng)
+            pictures = draw_pictures(bitmaps, task.classes, task.steps, rng)
             for instance, answer, label in drive(learner, pictures, labels, seconds):
                 if instance <= 10:
                     truth = None if instance == 1 and not announced else label

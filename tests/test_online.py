@@ -17,6 +17,7 @@ from mann import Classification, MannError, OneShotLearner
 from mann.cli import main
 from mann.data.glyphs import make_glyphs
 from mann.data.images import ImageSet
+from mann.data.pictures import draw_pictures
 from mann.data.render import Transform, downscale, prepare, render
 from mann.evaluation import wilson_by_episode
 from mann.models import build_model
@@ -330,9 +331,7 @@ def test_accuracy_by_instance_is_that_of_mann_eval(shipped, monkeypatch, shared_
     for number in range(10):
         learner = shipped.sibling(labels=range(1, 6), seed=number)
         labels = rng.permutation(np.arange(1, 6)).tolist()
-        for instance, answer, label in benchmark.drive(
-            learner, benchmark.episode(bitmaps, 5, 50, rng), labels
-        ):
+        for instance, answer, label in benchmark.drive(learner, draw_pictures(bitmaps, 5, 50, rng), labels):
             right[number, instance] += answer == label
             count[number, instance] += 1
     card = shipped._network.trained.description["card"]["evaluation"]["instances"]

@@ -18,6 +18,8 @@ COMMANDS = {
     "train": Command("mann.commands.train", "train a model from a preset, or resume a run"),
     "eval": Command("mann.commands.eval", "accuracy by instance on classes never trained on"),
     "learn": Command("mann.commands.learn", "show it one picture of each thing, then ask about others"),
+    "serve": Command("mann.commands.serve", "the playground in your browser: draw, teach, play against it"),
+    "trials": Command("mann.commands.trials", "what people did against the machine: CSV, or a summary"),
     "data": Command("mann.commands.data", "look at a data set: counts, split, a sheet of drawings"),
     "bench": Command("mann.commands.bench", "speed on this machine, against its peak and against PyTorch"),
 }
