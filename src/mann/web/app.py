@@ -99,6 +99,7 @@ class Playground:
                 {"label": label, "examples": count, "pictures": [_bytes(picture) for picture in pictures]}
                 for label, (count, pictures) in session.symbols.items()
             ],
+            "memory": _weights(session.learner.memory) if session.count else None,
         }
 
     def predict(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +141,7 @@ class Playground:
     def memory(self, session: Session) -> dict[str, Any]:
         with session.lock:
             steps = list(session.steps)
-        return {"steps": [_step(step) for step in steps], "contents": _contents(steps)}
+        return {"steps": [_step(step) for step in steps]}
 
     def replay(self, number: int) -> dict[str, Any]:
         """A test episode, driven through the learner step by step."""
@@ -169,7 +170,6 @@ class Playground:
             "steps": [
                 _step(step) | {"instance": instance} for step, instance in zip(steps, instances, strict=True)
             ],
-            "contents": _contents(steps),
         }
 
     def begin_trial(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
@@ -430,15 +430,15 @@ def _step(step: Step) -> dict[str, Any]:
         "guess": step.guess,
         "picture": _bytes(step.picture),
         **(_weights(step.trace) or {}),
+        "contents": _contents(step.trace),
     }
 
 
-def _contents(steps: list[Step]) -> dict[str, Any] | None:
-    """What the slots hold after the last step: magnitudes, relative to the largest."""
-    if not steps:
-        return None
-    memory = np.abs(np.asarray(steps[-1].trace.memory))
-    return {"slots": memory.shape[0], "width": memory.shape[1], "values": _bytes(memory, float(memory.max()))}
+def _contents(trace: MemoryTrace) -> dict[str, Any]:
+    """What the slots hold, down to the last that was ever written to: magnitudes, relative to the largest."""
+    memory = np.abs(np.asarray(trace.memory))
+    slots = 1 + int(np.flatnonzero(memory.max(axis=1) > 0.05 * memory.max()).max(initial=0))
+    return {"slots": slots, "width": memory.shape[1], "values": _bytes(memory[:slots], float(memory.max()))}
 
 
 def _sentence(status: int, message: str) -> JSONResponse:

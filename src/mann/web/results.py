@@ -50,19 +50,27 @@ def _read_table(path: Path) -> dict[str, Any]:
         columns, rows = [_text(name) for name in table["columns"]], table["rows"]
         if len(columns) > MOST_COLUMNS or len(rows) > MOST_ROWS:
             raise ValueError("it has too many rows or columns")
+        cells = [list(row)[: len(columns)] for row in rows]
+        places = [_decimals([row[i] for row in cells if i < len(row)]) for i in range(len(columns))]
         return {
             "title": _text(table.get("title", path.parent.name)),
             "columns": columns,
-            "rows": [[_text(cell) for cell in row][: len(columns)] for row in rows],
+            "rows": [[_text(cell, places[i]) for i, cell in enumerate(row)] for row in cells],
             "note": _text(table.get("note", "")),
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return {"problem": f"The table of {path.parent.name} cannot be shown: {_text(error)}."}
 
 
-def _text(value: Any) -> str:
+def _decimals(column: list[Any]) -> int:
+    """Decimal places for the floats of a column: as many as the longest needs, at most 3."""
+    floats = [f"{value:.3f}".rstrip("0") for value in column if isinstance(value, float)]
+    return max((len(text.partition(".")[2]) for text in floats), default=0)
+
+
+def _text(value: Any, decimals: int = 3) -> str:
     """For people: no long decimals, nothing that cannot be encoded."""
     if value is None:
         return ""
-    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+    shown = f"{value:.{decimals}f}" if isinstance(value, float) else str(value)
     return shown.encode("utf-8", "replace").decode()

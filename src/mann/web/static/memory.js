@@ -122,6 +122,12 @@ function usedSlots() {
   return used.length ? used : [0];
 }
 
+/** One cell of a grid, on whole pixels, so that neighbours neither overlap nor leave a gap. */
+function fillCell(context, x, y, across, down) {
+  const left = Math.round(x * across), top = Math.round(y * down);
+  context.fillRect(left, top, Math.round((x + 1) * across) - left, Math.round((y + 1) * down) - top);
+}
+
 function paintHeat(canvas, field, shade) {
   const slots = usedSlots(), steps = visible();
   const width = canvas.clientWidth, height = canvas.clientHeight;
@@ -133,8 +139,8 @@ function paintHeat(canvas, field, shade) {
   steps.forEach((step, x) => slots.forEach((slot, y) => {
     const share = step[field][slot] / 255;
     if (share < 0.02) return;
-    context.globalAlpha = field === "uses" ? 0.7 * share : Math.sqrt(Math.min(1, share));
-    context.fillRect(x * across, y * down, Math.ceil(across), Math.ceil(down));
+    context.globalAlpha = field === "uses" ? 0.7 * share : Math.sqrt(Math.min(1, 1.5 * share));
+    fillCell(context, x, y, across, down);
   }));
   context.globalAlpha = 1;
   if (!replaying) {
@@ -160,16 +166,16 @@ function paintStored(step) {
 }
 
 function paintContents() {
-  const { slots, width, values } = data.contents;
-  const level = bytes(values), canvas = $("#contents");
+  const { slots, width, values } = data.steps[at].contents;
+  const canvas = $("#contents");
+  const rows = Math.max(12, slots); // a first slot should not fill the picture
   const context = prepareCanvas(canvas, canvas.clientWidth, canvas.clientHeight);
   canvas.style.height = "";
-  const across = canvas.clientWidth / width, down = canvas.clientHeight / slots;
+  const across = canvas.clientWidth / width, down = canvas.clientHeight / rows;
   context.fillStyle = colour("--ink");
-  level.forEach((value, i) => {
-    if (value < 4) return;
+  bytes(values).forEach((value, i) => {
     context.globalAlpha = value / 255;
-    context.fillRect((i % width) * across, Math.floor(i / width) * down, Math.ceil(across), Math.ceil(down));
+    fillCell(context, i % width, Math.floor(i / width), across, down);
   });
 }
 

@@ -26,7 +26,11 @@ export function start() {
 }
 
 export async function show() {
-  await attempt(async () => showSession(await ask("/api/session")));
+  await attempt(async () => {
+    const session = await ask("/api/session");
+    showSession(session);
+    strip ??= session.memory;
+  });
   paintStrip();
 }
 
@@ -67,7 +71,7 @@ function showGuess(answer) {
   if (answer.ranked.length) {
     for (const [label, share, kind] of rows.sort((a, b) => b[1] - a[1]).slice(0, 5)) {
       const bar = element("span");
-      bar.style.width = percent(share);
+      bar.style.width = `${100 * share}%`;
       ranking.append(element("li", { className: kind },
         element("span", { className: "name", textContent: label, title: label }),
         element("span", { className: "track" }, bar),
@@ -92,8 +96,7 @@ async function teach(label) {
   $("#name").value = "";
   pad.clear();
   showSession(session);
-  const memory = await attempt(() => ask("/api/memory"));
-  if (memory?.steps.length) strip = memory.steps.at(-1);
+  strip = session.memory;
   paintStrip();
   $("#pad").focus({ preventScroll: true });
 }

@@ -92,8 +92,9 @@ function finish(current, result) {
     (current.scored ? "The trial has been kept." : "This one does not count: now you know how it goes.");
   $("#again").textContent = current.scored ? "Another scored trial" : "Begin the scored trial";
   const rows = [["You", "you", result.you], ["The network", "network", result.network],
-    ["People in the paper", "paper", result.paper]];
+    ["Paper's people", "paper", result.paper]];
   drawChart(rows, result.instances);
+  window.onresize = () => drawChart(rows, result.instances);
   const shown = result.instances.filter((_, i) => rows.some(([, , values]) => values[i] !== null));
   const cell = (value) => (value === null || value === undefined ? "–" : value.toFixed(value % 1 ? 1 : 0));
   $("#outcome-table").replaceChildren(
@@ -104,8 +105,12 @@ function finish(current, result) {
   $("#again").focus();
 }
 
+/** Lines over instances, in real pixels, so that the letters are as large on a phone as elsewhere. */
 function drawChart(rows, instances) {
-  const svg = $("#chart"), left = 44, right = 500, top = 14, bottom = 276;
+  const svg = $("#chart"), width = Math.max(280, svg.clientWidth), height = 320;
+  const roomy = width > 520; // names beside the lines, else above them
+  const left = 48, right = width - (roomy ? 160 : 14), top = roomy ? 14 : 44, bottom = height - 46;
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const make = (name, attributes, text) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -129,12 +134,15 @@ function drawChart(rows, instances) {
     group.append(make("path", { d: "M" + points.map((point) => point.join(" ")).join("L") }));
     for (const [px, py] of points) group.append(make("circle", { cx: px, cy: py, r: 4 }));
     svg.append(group);
-    names.push({ name, group, end: points.at(-1) });
+    names.push({ name, group, height: points.at(-1)[1] });
   }
   // Names beside the ends of the lines, pushed apart where they would overlap.
-  let lowest = -Infinity;
-  for (const { name, group, end } of names.sort((a, b) => a.end[1] - b.end[1])) {
-    lowest = Math.max(end[1] + 4, lowest + 19);
-    group.append(make("text", { class: "name", x: Math.max(end[0], right) + 12, y: Math.min(lowest, bottom + 20) }, name));
+  let lowest = -Infinity, across = left;
+  if (roomy) names.sort((a, b) => a.height - b.height);
+  for (const { name, group, height: end } of names) {
+    lowest = Math.max(end + 4, lowest + 19);
+    group.append(make("text", roomy ? { class: "name", x: right + 12, y: Math.min(lowest, bottom + 20) }
+      : { class: "name", x: across, y: 18 }, name));
+    across += 9 * name.length + 14;
   }
 }
