@@ -41,7 +41,7 @@ class Arguments:
     """The SQLite file of the human experiment; empty: mann/trials.sqlite in your folder for user data."""
     browsers: int = 200
     """Browsers at a time; one more gets a message to come back."""
-    idle: float = 30
+    idle: float = 30.0
     """Minutes after which an idle browser's learner is dropped."""
     trial_length: int = 50
     """Pictures in a trial; the paper has 50."""

@@ -1,8 +1,6 @@
 """`mann trials`: what people did against the machine."""
 
 import dataclasses
-import io
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -44,18 +42,17 @@ def main(arguments: list[str]) -> int:
     store = TrialStore(path)
     if options.action == "summary":
         return _summarise(store)
+    text = store.export()
     if not options.out:
-        store.export(sys.stdout)
+        print(text, end="")
         return 0
     from mann.data.cache import write_atomically
 
-    text = io.StringIO(newline="")
-    count = store.export(text)
     try:
-        write_atomically(Path(options.out), text.getvalue().encode())
+        write_atomically(Path(options.out), text.encode())
     except OSError as error:
         raise MannError(f"Could not write {options.out}: {error.strerror}.") from None
-    print(f"Wrote {count} answers to {options.out}")
+    print(f"Wrote {text.count(chr(10)) - 1} answers to {options.out}")
     return 0
 
 

@@ -71,7 +71,7 @@ class Settings:
     results: Path
     trials: Path
     most_sessions: int = 200
-    idle_seconds: float = 1800
+    idle_seconds: float = 1800.0
     trial_length: int = 50
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
     """Host names that a request may ask for, against DNS rebinding; empty: any."""

@@ -2,12 +2,13 @@
 
 import contextlib
 import csv
+import io
 import os
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 from mann.errors import MannError
 
@@ -87,6 +88,7 @@ class TrialStore:
             connection = sqlite3.connect(self.path, timeout=WAIT / 1000)
             try:
                 connection.execute("PRAGMA foreign_keys = ON")
+                connection.execute("PRAGMA synchronous = NORMAL")  # with WAL, safe but for a power cut
                 with connection:
                     yield connection
             finally:
@@ -109,21 +111,19 @@ class TrialStore:
             if last:
                 connection.execute("UPDATE trials SET finished = ? WHERE id = ?", (_now(), trial))
 
-    def export(self, file: TextIO) -> int:
-        """Write every answer as CSV, with its trial, oldest first; returns how many there are."""
-        count = 0
+    def export(self) -> str:
+        """Every answer as CSV, with its trial, oldest first."""
+        text = io.StringIO(newline="")
         with self._open() as connection:
             rows = connection.execute(
                 "SELECT participant, trial, started, finished, scored, dataset, model, classes, length, step, "
                 "instance, label, answer, network, answer = label AS correct, network = label AS network_correct, "
                 "seconds FROM answers JOIN trials ON trials.id = answers.trial ORDER BY started, trial, step"
             )
-            writer = csv.writer(file)
+            writer = csv.writer(text, lineterminator="\n")
             writer.writerow(column[0] for column in rows.description)
-            for row in rows:
-                writer.writerow(row)
-                count += 1
-        return count
+            writer.writerows(rows)
+        return text.getvalue()
 
     def scored(self) -> list[tuple[str, str, str, Answer]]:
         """Participant, trial, data set and answer, for every answer of a finished, scored trial."""
