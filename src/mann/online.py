@@ -8,6 +8,7 @@
 
 import threading
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -279,7 +280,7 @@ def _make_network(trained: Trained) -> _Network:
     def step(model: Model, x: jax.Array, label: jax.Array, state: State) -> tuple[jax.Array, State]:
         return eqx.combine(model, static).step(x, label, state)
 
-    return _Network(trained, output, jax.tree_util.Partial(step, arrays), trained.model.initial_state())
+    return _Network(trained, output, partial(step, arrays), trained.model.initial_state())
 
 
 def _pixels(image: Picture) -> Float32[np.ndarray, "400"]:

@@ -5,17 +5,18 @@ import base64
 import dataclasses
 import io
 import json
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import anyio
 import numpy as np
 from jaxtyping import Float
 from PIL import Image
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
@@ -35,6 +36,8 @@ from mann.web.experiment import Material, Trial
 from mann.web.results import FIGURES, find_figure, list_results
 from mann.web.sessions import KEPT_THUMBNAILS, MOST_SYMBOLS, MOST_TRIALS, Full, Session, Sessions, Step
 from mann.web.trials import TrialStore
+
+T = TypeVar("T")
 
 COOKIE = "mann_session"
 MOST_BYTES = 200_000  # of a request
@@ -75,6 +78,14 @@ class Settings:
     trial_length: int = 50
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
     """Host names that a request may ask for, against DNS rebinding; empty: any."""
+
+
+# Computing in more threads than there are cores only makes them wait for one another.
+_cores = anyio.CapacityLimiter(max(1, (os.cpu_count() or 1)))
+
+
+async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    return await anyio.to_thread.run_sync(work, *arguments, limiter=_cores)
 
 
 class Playground:
@@ -234,15 +245,15 @@ def create_app(playground: Playground) -> Starlette:
         return JSONResponse({"dataset": playground.material.name, "length": length})
 
     async def results(request: Request) -> Response:
-        found = await run_in_threadpool(list_results, playground.settings.results)
+        found = await _in_thread(list_results, playground.settings.results)
         return JSONResponse({"results": found})
 
     async def figure(request: Request) -> Response:
         names = request.path_params["name"], request.path_params["figure"]
-        path = await run_in_threadpool(find_figure, playground.settings.results, *names)
+        path = await _in_thread(find_figure, playground.settings.results, *names)
         if path is None:
             raise HTTPException(404)
-        content = await run_in_threadpool(path.read_bytes)
+        content = await _in_thread(path.read_bytes)
         return Response(
             content,
             media_type=FIGURES[path.suffix],
@@ -253,7 +264,7 @@ def create_app(playground: Playground) -> Starlette:
         text = request.query_params.get("episode", "0")
         if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < REPLAY_EPISODES):
             raise MannError(f"An episode is a number from 0 to {REPLAY_EPISODES - 1}.")
-        return JSONResponse(await run_in_threadpool(playground.replay, int(text)))
+        return JSONResponse(await _in_thread(playground.replay, int(text)))
 
     def for_session(work: Callable[..., dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
         """An endpoint that works on the browser's own session, with the body of a POST."""
@@ -263,7 +274,7 @@ def create_app(playground: Playground) -> Starlette:
             key, session = None, playground.sessions.find(request.cookies.get(COOKIE))
             if session is None:
                 key, session = playground.sessions.create()
-            response = JSONResponse(await run_in_threadpool(work, session, *body))
+            response = JSONResponse(await _in_thread(work, session, *body))
             if key is not None:
                 secure = request.url.scheme == "https"
                 response.set_cookie(COOKIE, key, httponly=True, samesite="strict", secure=secure)
