@@ -115,7 +115,7 @@ export class Pad {
   png() {
     const canvas = document.createElement("canvas");
     canvas.width = canvas.height = EXPORT;
-    const context = canvas.getContext("2d");
+    const context = canvas.getContext("2d", { alpha: false });
     context.fillStyle = "#fff";
     context.fillRect(0, 0, EXPORT, EXPORT);
     const points = this.strokes.flat();
