@@ -96,6 +96,7 @@ function paint() {
   $("#step-text").textContent = `Shown: ${step.label}. The network ${verdict}. With the picture came ` +
     (before ? `the label of the step before, ${before.label}.` : step.step > 1 ? "the label of the step before." : "no label yet.");
   grid = paintSlots($("#slots"), step);
+  $("#slot-text").textContent = "Point at a slot to see what was written there.";
   paintHeat($("#written"), "writes", "--write");
   paintHeat($("#reads"), "readings", "--read");
   paintHeat($("#usage"), "uses", "--ink");

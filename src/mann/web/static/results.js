@@ -18,8 +18,9 @@ export async function show() {
     }
     return card;
   });
-  $("#results").replaceChildren(...(cards.length ? cards : [element("p", { className: "card", textContent:
-    "There are no results here yet. Experiments write theirs into a folder named results; start mann serve beside it, or give its path with --results." })]));
+  $("#results").replaceChildren(...(cards.length ? cards : [element("p", { className: "card" },
+    "There are no results here yet: start mann serve beside a folder named results, or give its path with ",
+    element("code", { textContent: "--results" }), ".")]));
 }
 
 function table(result) {
