@@ -179,17 +179,19 @@ class OneShotLearner:
         arrays, description = load_arrays(file)
         if "learner" not in description:
             raise MannError(f"{path} holds no learner: give a file that OneShotLearner.save wrote.")
-        saved = description.pop("learner")
-        learner = cls(
-            load_trained(file)._replace(name=saved["model"], description=description),
-            labels=[_from_json(label) for label in saved["announced"]],
-        )
+        try:
+            saved = description.pop("learner")
+            labels = {_from_json(label): int(code) for label, code in saved["labels"]}
+            announced, name = [_from_json(label) for label in saved["announced"]], str(saved["model"])
+        except (KeyError, TypeError, ValueError):
+            raise MannError(f"{path} holds a learner of another version of mann: teach it anew.") from None
+        learner = cls(load_trained(file)._replace(name=name, description=description), labels=announced)
         network = learner._network
         states = {key.removeprefix("state."): array for key, array in arrays.items()}
-        labels = {_from_json(label): code for label, code in saved["labels"]}
+        kept = from_arrays({"pending": learner._mind.pending}, arrays, str(path))
         learner._mind = _Mind(
             from_arrays(network.start, states, str(path)),
-            arrays["pending"],
+            np.asarray(kept["pending"]),
             labels,
             _encode(list(labels.values()), network.output),
         )

@@ -234,6 +234,14 @@ def test_other_host_names_are_refused(running):
         assert browser.get("/health", headers={"host": "[::1]:8000"}).status_code == 200
 
 
+def test_pages_of_other_sites_are_refused(running):
+    with running.browser() as browser:
+        for origin, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+            answer = browser.get("/api/session", headers={"sec-fetch-site": origin})
+            assert answer.status_code == status
+        assert browser.get("/", headers={"sec-fetch-site": "cross-site"}).status_code == 200  # a link to us
+
+
 def test_a_whole_trial(running):
     with running.browser() as browser:
         trial = browser.post("/api/trial", json={"scored": True}).json()

@@ -6,9 +6,13 @@ import signal
 import socket
 import webbrowser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mann.commands import parse, prepare_jax
 from mann.errors import MannError
+
+if TYPE_CHECKING:
+    from mann.web.app import Playground
 
 DESCRIPTION = """The playground in your browser: draw symbols and teach them, watch the memory, play the paper's
 human experiment against the network, look at results.
@@ -103,8 +107,10 @@ def _check(options: Arguments) -> None:
         raise MannError("A trial has between 1 and 500 pictures.")
 
 
-def _prepare(options: Arguments) -> "Playground":  # type: ignore[name-defined]
+def _prepare(options: Arguments) -> "Playground":
     prepare_jax(1)
+    import numpy as np
+
     from mann.data.pictures import draw_pictures
     from mann.online import OneShotLearner
     from mann.web.app import Playground, Settings
@@ -116,8 +122,6 @@ def _prepare(options: Arguments) -> "Playground":  # type: ignore[name-defined]
     if learner.model == opponent.model:
         learner = opponent
     material = load_material()
-    import numpy as np
-
     (picture, _), *_ = draw_pictures(material.bitmaps, 1, 1, np.random.default_rng(0))
     for one in {learner, opponent}:
         one.sibling().learn_one(picture, "compiled before the first request")

@@ -6,7 +6,6 @@ import dataclasses
 import io
 import json
 import os
-import threading
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from pathlib import Path
@@ -30,11 +29,11 @@ from mann.data.pictures import draw_pictures
 from mann.data.render import downscale
 from mann.errors import MannError
 from mann.memory import MemoryTrace
-from mann.online import OneShotLearner
+from mann.online import Label, OneShotLearner
 from mann.web import experiment
 from mann.web.experiment import Material, Trial
 from mann.web.results import FIGURES, find_figure, list_results
-from mann.web.sessions import KEPT_THUMBNAILS, MOST_SYMBOLS, MOST_TRIALS, Full, Session, Sessions, Step
+from mann.web.sessions import KEPT_THUMBNAILS, MOST_SYMBOLS, MOST_TRIALS, Full, Session, Sessions
 from mann.web.trials import TrialStore
 
 T = TypeVar("T")
@@ -45,6 +44,7 @@ MOST_PIXELS = 1_000_000  # of a drawing
 MOST_LETTERS = 30  # of a label
 BODY_SECONDS = 10  # for a request to arrive
 REPLAY_EPISODES = 1000  # which test episodes can be replayed
+REPLAY_LENGTH = 50
 RANKED = 5  # labels in an answer
 
 TYPES = {
@@ -64,6 +64,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+OWN_SITE = (b"same-origin", b"none")
 FIGURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"  # an SVG may not run anything
 
 
@@ -99,7 +100,6 @@ class Playground:
             lambda: Session(learner.sibling()), settings.most_sessions, settings.idle_seconds
         )
         self.store = TrialStore(settings.trials)
-        self._replaying = threading.Lock()  # a replay is the one long computation: one at a time
 
     def session(self, session: Session) -> dict[str, Any]:
         return {
@@ -139,9 +139,7 @@ class Playground:
             count, pictures = session.symbols.get(label, (0, []))
             session.symbols[label] = (count + 1, [*pictures, pixels][:KEPT_THUMBNAILS])
             if (trace := session.learner.memory) is not None:
-                session.steps.append(
-                    Step(session.count, label, pixels, None if guess is None else str(guess), trace)
-                )
+                session.steps.append(_step(session.count, label, guess, pixels, trace))
             return self.session(session)
 
     def forget(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
@@ -151,36 +149,28 @@ class Playground:
 
     def memory(self, session: Session) -> dict[str, Any]:
         with session.lock:
-            steps = list(session.steps)
-        return {"steps": [_step(step) for step in steps]}
+            return {"steps": list(session.steps)}
 
     def replay(self, number: int) -> dict[str, Any]:
         """A test episode, driven through the learner step by step."""
         rng = np.random.default_rng(number)
         labels = rng.permutation(np.arange(1, experiment.CLASSES + 1)).tolist()
         network = self.opponent.sibling(labels=sorted(labels), seed=number)
-        steps, seen = [], dict.fromkeys(labels, 0)
-        instances = []
-        with self._replaying:
-            for place, (picture, which) in enumerate(
-                draw_pictures(self.material.bitmaps, experiment.CLASSES, 10 * experiment.CLASSES, rng),
-                start=1,
-            ):
-                guess = network.predict_one(picture)
-                network.learn_one(picture, labels[which])
-                seen[labels[which]] += 1
-                instances.append(seen[labels[which]])
-                trace = network.memory
-                assert trace is not None
-                pixels = downscale(normalise_image(picture))
-                steps.append(Step(place, str(labels[which]), pixels, str(guess), trace))
+        stream = draw_pictures(self.material.bitmaps, experiment.CLASSES, REPLAY_LENGTH, rng)
+        steps: list[dict[str, Any]] = []
+        for place, (picture, which) in enumerate(stream, start=1):
+            guess, label = network.predict_one(picture), labels[which]
+            network.learn_one(picture, label)
+            trace = network.memory
+            assert trace is not None
+            pixels = downscale(normalise_image(picture))
+            instance = 1 + sum(step["label"] == str(label) for step in steps)
+            steps.append(_step(place, str(label), guess, pixels, trace) | {"instance": instance})
         return {
             "episode": number,
             "dataset": self.material.name,
             "model": Path(network.model).name,
-            "steps": [
-                _step(step) | {"instance": instance} for step, instance in zip(steps, instances, strict=True)
-            ],
+            "steps": steps,
         }
 
     def begin_trial(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
@@ -331,7 +321,13 @@ class _Guard:
                 ]
             await send(message)
 
-        asked = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        headers = dict(scope["headers"])
+        if scope["path"].startswith("/api/") and headers.get(b"sec-fetch-site", b"none") not in OWN_SITE:
+            # Another site's page in the same browser could not read the answer, but would take up a place.
+            refusal = _sentence(403, "Only the playground's own page may ask this.")
+            await refusal(scope, receive, send_guarded)
+            return
+        asked = headers.get(b"host", b"").decode("latin-1")
         name = asked.rsplit(":", 1)[0] if not asked.endswith("]") else asked
         if self.hosts and name.strip("[]").lower() not in self.hosts:
             refusal = _sentence(400, "This playground answers only to the address that it was started with.")
@@ -434,14 +430,17 @@ def _weights(trace: MemoryTrace | None) -> dict[str, str] | None:
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(
+    number: int, label: str, guess: Label | None, picture: Float[np.ndarray, "400"], trace: MemoryTrace
+) -> dict[str, Any]:
+    """What happened in the memory when an example was shown; `guess` is what the learner took it for."""
     return {
-        "step": step.number,
-        "label": step.label,
-        "guess": step.guess,
-        "picture": _bytes(step.picture),
-        **(_weights(step.trace) or {}),
-        "contents": _contents(step.trace),
+        "step": number,
+        "label": label,
+        "guess": None if guess is None else str(guess),
+        "picture": _bytes(picture),
+        **(_weights(trace) or {}),
+        "contents": _contents(trace),
     }
 
 

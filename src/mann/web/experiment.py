@@ -91,8 +91,7 @@ class Trial:
 def compare(answers: list[Answer]) -> dict[str, Any]:
     """Accuracy by instance of the person and of the network, beside the paper's human row. In per cent."""
     return {
-        "instances": list(range(1, INSTANCES + 1)),
-        "counts": [_count(answers, i) for i in range(1, INSTANCES + 1)],
+        "instances": list(_instances()),
         "you": [_accuracy([a.answer == a.label for a in answers if a.instance == i]) for i in _instances()],
         "network": [
             _accuracy([a.network == a.label for a in answers if a.instance == i]) for i in _instances()
@@ -117,10 +116,6 @@ def paper_human() -> list[float | None]:
 
 def _instances() -> range:
     return range(1, INSTANCES + 1)
-
-
-def _count(answers: list[Answer], instance: int) -> int:
-    return sum(answer.instance == instance for answer in answers)
 
 
 def _accuracy(right: list[bool]) -> float | None:

@@ -5,13 +5,11 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from mann.errors import MannError
-from mann.memory import MemoryTrace
 from mann.online import OneShotLearner
 from mann.web.experiment import Trial
 
@@ -19,16 +17,6 @@ MOST_SYMBOLS = 100  # of one browser; the memory has 128 slots
 MOST_TRIALS = 20  # of one browser
 KEPT_STEPS = 60  # of the memory's history
 KEPT_THUMBNAILS = 4  # of one symbol
-
-
-class Step(NamedTuple):
-    """What happened in the memory when an example was shown."""
-
-    number: int  # from 1
-    label: str
-    picture: Float[np.ndarray, "400"]
-    guess: str | None  # what the learner took it for
-    trace: MemoryTrace
 
 
 class Session:
@@ -46,7 +34,9 @@ class Session:
     def forget(self) -> None:
         self.learner.reset()
         self.count = 0
-        self.steps: deque[Step] = deque(maxlen=KEPT_STEPS)
+        self.steps: deque[dict[str, Any]] = deque(
+            maxlen=KEPT_STEPS
+        )  # as the page wants them: they are small so
         self.symbols: dict[str, tuple[int, list[np.ndarray]]] = {}  # examples so far, and the first pictures
 
 
