@@ -244,17 +244,17 @@ def test_pages_of_other_sites_are_refused(running):
 
 def test_a_whole_trial(running):
     with running.browser() as browser:
-        trial = browser.post("/api/trial", json={"scored": True}).json()
-        assert trial["scored"] is False  # the first one never is
-        trial = browser.post("/api/trial", json={"scored": True}).json()
-        assert trial["scored"] is True
-        told: list[int] = []
-        for step in range(1, trial["length"] + 1):
-            body = {"trial": trial["trial"], "step": step, "answer": 1 + step % 5, "seconds": 0.5}
-            answer = browser.post("/api/answer", json=body).json()
-            told.append(answer["label"])
-            again = browser.post("/api/answer", json=body)  # no way back
-            assert again.status_code == 400
+        assert browser.post("/api/trial", json={"scored": True}).json()["scored"] is False
+        for scored in (False, True):  # no scored trial before the trial run was played
+            trial = browser.post("/api/trial", json={"scored": True}).json()
+            assert trial["scored"] is scored
+            told: list[int] = []
+            for step in range(1, trial["length"] + 1):
+                body = {"trial": trial["trial"], "step": step, "answer": 1 + step % 5, "seconds": 0.5}
+                answer = browser.post("/api/answer", json=body).json()
+                told.append(answer["label"])
+                again = browser.post("/api/answer", json=body)  # no way back
+                assert again.status_code == 400
         assert answer["next"]["picture"] is None
         result = answer["result"]
         right = sum(label == 1 + step % 5 for step, label in enumerate(told, start=1))

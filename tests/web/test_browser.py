@@ -14,6 +14,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium (apt-get install chromium)")
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright's Python package is not installed")
 expect = playwright.expect
+expect.set_options(timeout=20_000)  # a busy machine is no failure
 SCREENS = {"wide": (1280, 860), "narrow": (390, 844)}
 
 
@@ -35,7 +36,7 @@ def page(request, chromium, running, tmp_path) -> Iterator["playwright.Page"]:
         viewport={"width": width, "height": height}, has_touch=narrow, is_mobile=narrow
     )
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(20_000)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)

@@ -43,6 +43,7 @@ MOST_BYTES = 200_000  # of a request
 MOST_PIXELS = 1_000_000  # of a drawing
 MOST_LETTERS = 30  # of a label
 BODY_SECONDS = 10  # for a request to arrive
+PRACTICE = 10  # pictures of the trial run after which it can be ended
 REPLAY_EPISODES = 1000  # which test episodes can be replayed
 REPLAY_LENGTH = 50
 RANKED = 5  # labels in an answer
@@ -179,7 +180,7 @@ class Playground:
                 raise MannError(
                     f"A participant can take part in {MOST_TRIALS} trials: thank you, that was all."
                 )
-            scored = body.get("scored") is True and session.trials > 0  # the first is never scored
+            scored = body.get("scored") is True and session.practised
             session.trial = Trial(
                 self.store,
                 self.opponent,
@@ -189,7 +190,7 @@ class Playground:
                 length=self.settings.trial_length,
             )
             session.trials += 1
-            return _trial(session.trial, self.material)
+            return _trial(session, session.trial, self.material)
 
     def answer_trial(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
         step = _whole(body, "step", 1, 10_000)
@@ -202,9 +203,10 @@ class Playground:
             if trial is None or trial.info.id != body.get("trial"):
                 raise MannError("This trial is over or has expired: begin a new one.")
             given = trial.answer(step, answer, float(seconds))
+            session.practised |= trial.finished or len(trial.answers) >= PRACTICE
             told = {"label": given.label, "correct": given.answer == given.label}
             result = experiment.compare(trial.answers) if trial.finished else None
-            return told | {"next": _trial(trial, self.material), "result": result}
+            return told | {"next": _trial(session, trial, self.material), "result": result}
 
 
 def create_app(playground: Playground) -> Starlette:
@@ -391,13 +393,14 @@ def _whole(body: dict[str, Any], name: str, low: int, high: int) -> int:
     return value
 
 
-def _trial(trial: Trial, material: Material) -> dict[str, Any]:
+def _trial(session: Session, trial: Trial, material: Material) -> dict[str, Any]:
     """The picture that waits for an answer, without anything about what comes after it."""
     picture = trial.picture
     return {
         "trial": trial.info.id,
         "participant": trial.info.participant,
         "scored": trial.info.scored,
+        "practised": session.practised,
         "dataset": material.name,
         "length": trial.info.length,
         "step": len(trial.answers) + 1,

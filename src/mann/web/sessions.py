@@ -28,6 +28,7 @@ class Session:
         self.lock = threading.Lock()
         self.trial: Trial | None = None
         self.trials = 0
+        self.practised = False  # after the trial run, trials can be scored
         self.used = 0.0
         self.forget()
 

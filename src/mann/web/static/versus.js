@@ -10,7 +10,7 @@ export function start() {
   $("#digits").append(...[1, 2, 3, 4, 5].map((digit) => element("button", {
     type: "button", textContent: digit, onclick: () => answer(digit),
   })));
-  $("#begin").onclick = () => begin(false);
+  $("#begin").onclick = () => begin(false); // a trial run
   $("#skip").onclick = () => begin(true);
   $("#again").onclick = () => begin(true);
   document.addEventListener("keydown", (event) => {
@@ -33,13 +33,13 @@ async function begin(scored) {
   $("#intro").hidden = $("#outcome").hidden = true;
   $("#trial").hidden = false;
   $("#trial-kind").textContent = next.scored ? "Scored trial" : "Trial run, not scored";
-  $("#skip").hidden = next.scored;
   waiting = false;
   present(next);
 }
 
 function present(next) {
   trial = next;
+  $("#skip").hidden = next.scored || !next.practised;
   $("#trial-picture").src = `data:image/png;base64,${next.picture}`;
   $("#trial-picture").hidden = false;
   $("#feedback").hidden = true;
