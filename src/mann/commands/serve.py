@@ -4,6 +4,7 @@ import dataclasses
 import ipaddress
 import signal
 import socket
+import threading
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +72,8 @@ def main(arguments: list[str]) -> int:
                 await super().startup(sockets)
                 print(f"The playground is at {address} (stop it with Ctrl-C)", flush=True)
                 if options.browser:
-                    webbrowser.open(address)
+                    # In a thread: a browser without windows would not return before it is left.
+                    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
         config = uvicorn.Config(
             create_app(playground),
