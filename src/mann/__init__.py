@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mann.models import Model as Model
     from mann.models import ModelConfig as ModelConfig
     from mann.models import build_model as build_model
+    from mann.online import OneShotLearner as OneShotLearner
     from mann.outputs import output_of as output_of
     from mann.training.config import Config as Config
     from mann.training.loop import train as train
@@ -49,6 +50,7 @@ _HOMES = {
     "Model": "mann.models",
     "ModelConfig": "mann.models",
     "build_model": "mann.models",
+    "OneShotLearner": "mann.online",
     "output_of": "mann.outputs",
     "Config": "mann.training.config",
     "train": "mann.training.loop",

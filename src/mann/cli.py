@@ -19,6 +19,9 @@ COMMANDS = {
     "eval": Command("mann.commands.eval", "accuracy by instance on classes never trained on"),
     "reproduce": Command("mann.commands.reproduce", "the paper's tables and figures, one experiment each"),
     "report": Command("mann.commands.report", "a page of results with figures, from what was reproduced"),
+    "learn": Command("mann.commands.learn", "show it one picture of each thing, then ask about others"),
+    "serve": Command("mann.commands.serve", "the playground in your browser: draw, teach, play against it"),
+    "trials": Command("mann.commands.trials", "what people did against the machine: CSV, or a summary"),
     "data": Command("mann.commands.data", "look at a data set: counts, split, a sheet of drawings"),
     "bench": Command("mann.commands.bench", "speed on this machine, against its peak and against PyTorch"),
 }

@@ -100,6 +100,19 @@ def normalise_image(
     return result
 
 
+def list_images(folder: Path) -> list[Path]:
+    """The pictures in a folder, sorted by name; at least one."""
+    if not folder.is_dir():
+        raise MannError(f"The folder {folder} does not exist: create it and put pictures into it.")
+    try:
+        files = [file for file in _listing(folder) if _is_image(file)]
+    except OSError as error:
+        raise MannError(f"The folder {folder} cannot be read: {error}.") from None
+    if not files:
+        raise MannError(f"The folder {folder} has no pictures (PNG, JPEG, BMP or WebP): put some into it.")
+    return files
+
+
 def _listing(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
 

@@ -86,6 +86,13 @@ def load_omniglot(path: str | Path | None = None) -> ImageSet:
     return _read(sources)
 
 
+def is_at_hand() -> bool:
+    """Whether `load_omniglot` will not have to download: `$MANN_DATA` is set, or the cache holds the data set."""
+    if os.environ.get("MANN_DATA") or (_cache() / "packed.bits").is_file():
+        return True
+    return _locate(cache_dir()) is not None
+
+
 def _locate(folder: Path) -> list[Path] | None:
     """The background and the evaluation set, each a zip or a folder; None unless both are there."""
     for place in (folder, folder / "omniglot"):

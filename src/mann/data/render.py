@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt8
+from jaxtyping import Array, Float, Float32, Int, UInt8
 
 from mann.data.images import SIDE, ImageSet
 from mann.errors import MannError
@@ -72,6 +72,15 @@ def prepare(dataset: ImageSet, chunk: int = 2000) -> Drawings:
     ]
     grids = np.concatenate(parts).reshape(*dataset.images.shape[:2], GRID, GRID)
     return Drawings(jnp.asarray(grids), jnp.asarray(dataset.counts, jnp.int32))
+
+
+_CENTRES = _triangle_filter()[PAD + FINE // 2 : PAD + FINE * SIZE : FINE]  # the middle of each output pixel
+
+
+def downscale(image: UInt8[np.ndarray, "105 105"]) -> Float32[np.ndarray, "400"]:
+    """One drawing (paper 0 … ink 255) on the host: what `render` gives for it without any transform."""
+    filtered = _CENTRES @ image.astype(np.float32) @ _CENTRES.T
+    return (np.round(filtered) / np.float32(255)).ravel()
 
 
 def random_transform(uniform: Float[Array, "n 3"]) -> tuple[Float[Array, "n"], Float[Array, "n 2"]]:

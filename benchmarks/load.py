@@ -1,0 +1,108 @@
+"""How long a prediction of the playground takes with many browsers at once, on this machine.
+
+    python benchmarks/load.py [BROWSERS] [MODEL]
+
+Starts `mann serve` on a free loopback port. Every browser teaches three symbols under names of its own, all at the
+same time; then it asks for 20 predictions, four a second as the page does while one draws, and once more without
+any pause between them. Each answer must hold the browser's own names and no others. Client and server share the
+cores.
+"""
+
+import asyncio
+import base64
+import io
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+from PIL import Image
+
+PREDICTIONS = 20
+PACE = 0.25  # seconds
+
+
+def pictures() -> list[str]:
+    """Drawings as the page sends them: 105×105, black on white."""
+    from mann.data.glyphs import make_glyphs
+
+    encoded = []
+    for drawing in make_glyphs(3, 2, seed=2)[:, 0]:
+        file = io.BytesIO()
+        Image.fromarray(255 - 255 * drawing).convert("RGBA").save(file, "PNG")
+        encoded.append(base64.b64encode(file.getvalue()).decode())
+    return encoded
+
+
+class Browser:
+    """A keep-alive connection with a cookie; as little work as possible, for the server's sake."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.cookie = port, ""
+
+    async def open(self) -> "Browser":
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        return self
+
+    async def ask(self, path: str, body: dict[str, str]) -> dict:
+        content = json.dumps(body).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{self.port}\r\ncontent-type: application/json\r\n"
+            f"cookie: {self.cookie}\r\ncontent-length: {len(content)}\r\n\r\n"
+        )
+        self.writer.write(head.encode() + content)
+        status, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        answer = json.loads(await self.reader.readexactly(int(headers["content-length"])))
+        assert " 200 " in status, answer
+        self.cookie = headers.get("set-cookie", self.cookie).split(";")[0]
+        return answer
+
+
+async def play(port: int, number: int, drawings: list[str], pause: float) -> list[float]:
+    browser = await Browser(port).open()
+    names = {f"{number}-{i}" for i in range(len(drawings))}
+    for i, drawing in enumerate(drawings):
+        await browser.ask("/api/learn", {"image": drawing, "label": f"{number}-{i}"})
+    await asyncio.sleep(pause * (number % 10) / 10)
+    seconds = []
+    for turn in range(PREDICTIONS):
+        began = time.perf_counter()
+        answer = await browser.ask("/api/predict", {"image": drawings[turn % len(drawings)]})
+        seconds.append(time.perf_counter() - began)
+        assert {row["label"] for row in answer["ranked"]} == names
+        await asyncio.sleep(max(0, pause - seconds[-1]))
+    browser.writer.close()
+    return seconds
+
+
+async def everyone(port: int, browsers: int, pause: float) -> np.ndarray:
+    drawings = pictures()
+    return np.concatenate(
+        await asyncio.gather(*(play(port, number, drawings, pause) for number in range(browsers)))
+    )
+
+
+def main(browsers: int, model: str) -> None:
+    arguments = ["--port", "0", "--no-browser", "--browsers", str(2 * browsers), "--model", model]
+    with subprocess.Popen(
+        [sys.executable, "-m", "mann", "serve", *arguments], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            address = next(line for line in server.stdout if "http://" in line)
+            port = int(address.split("127.0.0.1:")[1].split("/")[0])
+            for name, pause in (("four a second", PACE), ("without pause", 0.0)):
+                began = time.perf_counter()
+                seconds = asyncio.run(everyone(port, browsers, pause))
+                rate = len(seconds) / (time.perf_counter() - began)
+                p50, p99 = 1e3 * np.percentile(seconds, [50, 99])
+                print(
+                    f"{browsers} browsers, {name}: p50 {p50:.0f} ms, p99 {p99:.0f} ms, {rate:.0f} predictions/s"
+                )
+        finally:
+            server.terminate()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100, sys.argv[2] if len(sys.argv) > 2 else "")

@@ -1,0 +1,167 @@
+"""`mann serve`: the playground, on this machine alone unless you say otherwise."""
+
+import dataclasses
+import ipaddress
+import signal
+import socket
+import threading
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mann.commands import parse, prepare_jax
+from mann.errors import MannError
+
+if TYPE_CHECKING:
+    from mann.web.app import Playground
+
+DESCRIPTION = """The playground in your browser: draw symbols and teach them, watch the memory, play the paper's
+human experiment against the network, look at results.
+
+It answers on this machine alone. To let others on your network in, say so: --host 0.0.0.0 --public. Every browser
+has its own learner; what is drawn is forgotten with it, only trials of the human experiment are kept (mann trials).
+Stop it with Ctrl-C.
+
+    mann serve
+    mann serve --port 9000 --no-browser
+    mann serve --model runs/mine            play with a model of your own
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    host: str = "127.0.0.1"
+    """The address to listen on."""
+    port: int = 8000
+    """The port to listen on; 0 picks a free one."""
+    public: bool = False
+    """Allow an address that other machines can reach. There is no encryption: use it in a network you trust."""
+    browser: bool = True
+    """Open the page in your browser."""
+    model: str = ""
+    """The model to play with: a shipped name, a run folder, or a file; empty: the one with string labels."""
+    results: str = "results"
+    """The folder of results to show."""
+    trials: str = ""
+    """The SQLite file of the human experiment; empty: mann/trials.sqlite in your folder for user data."""
+    browsers: int = 200
+    """Browsers at a time; one more gets a message to come back."""
+    idle: float = 30.0
+    """Minutes after which an idle browser's learner is dropped."""
+    trial_length: int = 50
+    """Pictures in a trial; the paper has 50."""
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(Arguments, "serve", DESCRIPTION, arguments)
+    _check(options)
+    try:
+        import starlette  # noqa: F401
+        import uvicorn
+    except ImportError:
+        raise MannError("The playground needs two more packages: pip install 'mann[web]'.") from None
+    with listen(options.host, options.port) as listener:
+        print("Loading the models …", flush=True)
+        playground = _prepare(options)
+        from mann.web.app import create_app
+
+        address = f"http://{_in_address(options.host)}:{listener.getsockname()[1]}/"
+
+        class Server(uvicorn.Server):
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                print(f"The playground is at {address} (stop it with Ctrl-C)", flush=True)
+                if options.browser:
+                    # In a thread: a browser without windows would not return before it is left.
+                    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+        config = uvicorn.Config(
+            create_app(playground),
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=1000,
+            timeout_keep_alive=10,
+            timeout_graceful_shutdown=5,
+        )
+        # The server finishes what it is doing at SIGINT or SIGTERM, then raises the signal anew: end in peace.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        Server(config).run([listener])
+    print("Stopped.")
+    return 0
+
+
+def _check(options: Arguments) -> None:
+    if not _is_loopback(options.host) and not options.public:
+        raise MannError(
+            f"{options.host} can be reached from other machines: add --public if that is what you want, or leave "
+            "--host out."
+        )
+    if not 0 <= options.port <= 65535:
+        raise MannError(f"A port is a number from 0 to 65535, not {options.port}.")
+    if not 1 <= options.browsers <= 10_000:
+        raise MannError(f"Allow between 1 and 10000 browsers, not {options.browsers}.")
+    if not 0 < options.idle <= 60 * 24:
+        raise MannError("An idle browser is dropped after more than 0 minutes and at most a day.")
+    if not 1 <= options.trial_length <= 500:
+        raise MannError("A trial has between 1 and 500 pictures.")
+
+
+def _prepare(options: Arguments) -> "Playground":
+    prepare_jax(1)
+    import numpy as np
+
+    from mann.data.pictures import draw_pictures
+    from mann.online import OneShotLearner
+    from mann.web.app import Playground, Settings
+    from mann.web.experiment import MODEL, load_material
+    from mann.web.trials import default_path
+
+    opponent = OneShotLearner.from_pretrained(MODEL)
+    learner = OneShotLearner.from_pretrained(options.model)
+    if learner.model == opponent.model:
+        learner = opponent
+    material = load_material()
+    (picture, _), *_ = draw_pictures(material.bitmaps, 1, 1, np.random.default_rng(0))
+    for one in {learner, opponent}:
+        one.sibling().learn_one(picture, "compiled before the first request")
+    return Playground(
+        learner,
+        opponent,
+        material,
+        Settings(
+            Path(options.results),
+            Path(options.trials) if options.trials else default_path(),
+            options.browsers,
+            60 * options.idle,
+            options.trial_length,
+            hosts=() if options.public else ("127.0.0.1", "localhost", "::1", options.host.lower()),
+        ),
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=512)
+        # Accepted connections inherit it. Without it every answer would wait 40 ms for an acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise MannError(f"Cannot listen on {host}, port {port}: {reason}. Try another --port.") from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _in_address(host: str) -> str:
+    if host in ("0.0.0.0", "::"):  # every interface; from here, that is
+        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"
+    return f"[{host}]" if ":" in host else host

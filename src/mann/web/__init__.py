@@ -1,0 +1,1 @@
+"""The playground: `mann serve`. It comes after everything else; nothing imports it but the commands."""

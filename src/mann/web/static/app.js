@@ -1,0 +1,29 @@
+// Four views, one at a time, named in the address.
+
+import { $, showError } from "./common.js";
+import * as memory from "./memory.js";
+import * as play from "./play.js";
+import * as results from "./results.js";
+import * as versus from "./versus.js";
+
+const views = { play, memory, versus, results };
+let current = null;
+
+function go() {
+  const name = location.hash.slice(1) in views ? location.hash.slice(1) : "play";
+  if (name === current) return;
+  views[current]?.hide?.();
+  current = name;
+  showError("");
+  for (const view of Object.keys(views)) $(`#view-${view}`).hidden = view !== name;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  views[name].show();
+}
+
+$("#error button").onclick = () => showError("");
+for (const view of Object.values(views)) view.start();
+addEventListener("hashchange", go);
+go();

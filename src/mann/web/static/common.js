@@ -1,0 +1,108 @@
+// What every view uses: the server, errors as sentences, elements, numbers in base64.
+
+export const $ = (selector, root = document) => root.querySelector(selector);
+
+export function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+export function showError(message) {
+  const box = $("#error");
+  $("span", box).textContent = message;
+  box.hidden = !message;
+}
+
+/** Ask the server; a failure is thrown as an Error whose message is a sentence for people. */
+export async function ask(path, body) {
+  const options = body === undefined ? {} : {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body),
+  };
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch {
+    throw new Error("The playground does not answer. Is it still running?");
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.error || "The playground could not do that.");
+  return answer;
+}
+
+/** Run something that may fail, and show the failure. */
+export async function attempt(work) {
+  try {
+    const value = await work();
+    showError("");
+    return value;
+  } catch (error) {
+    showError(error.message);
+    return undefined;
+  }
+}
+
+export const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+
+export const percent = (share) => `${Math.round(100 * share)} %`;
+
+/** A 20×20 picture as the network sees it: black ink on white paper. */
+export function paintPicture(canvas, text) {
+  const ink = bytes(text);
+  canvas.width = canvas.height = 20;
+  const image = new ImageData(20, 20);
+  ink.forEach((level, i) => image.data.set([255 - level, 255 - level, 255 - level, 255], 4 * i));
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
+}
+
+export const thumbnail = (text) => paintPicture(element("canvas", { className: "thumb" }), text);
+
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** Make a canvas as sharp as the screen; returns its context and size in CSS pixels. */
+export function prepareCanvas(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
+  return context;
+}
+
+/** The slots as a grid of cells: usage fills, reading colours, writing frames. Returns cell geometry. */
+export function paintSlots(canvas, weights, selected = -1) {
+  const width = canvas.clientWidth || 320;
+  const usage = bytes(weights.usage), read = bytes(weights.read), write = bytes(weights.write);
+  const count = usage.length;
+  const columns = Math.min(count, width < 420 ? 16 : 32);
+  const cell = width / columns, rows = Math.ceil(count / columns);
+  const context = prepareCanvas(canvas, width, rows * cell);
+  const shades = { use: colour("--use"), read: colour("--read"), write: colour("--write"), line: colour("--line") };
+  for (let slot = 0; slot < count; slot++) {
+    const x = (slot % columns) * cell + 1, y = Math.floor(slot / columns) * cell + 1, side = cell - 2;
+    const fill = (shade, share) => {
+      context.globalAlpha = share;
+      context.fillStyle = shade;
+      context.fillRect(x, y, side, side);
+      context.globalAlpha = 1;
+    };
+    fill(shades.use, 0.1 + 0.45 * usage[slot] / 255);
+    // Square roots: the eye should find a weight of 10 % too.
+    if (read[slot] > 5) fill(shades.read, Math.sqrt(read[slot] / 255));
+    if (write[slot] > 12) {
+      context.globalAlpha = Math.min(1, 0.3 + write[slot] / 255);
+      context.strokeStyle = shades.write;
+      context.lineWidth = 2.5;
+      context.strokeRect(x + 1, y + 1, side - 2, side - 2);
+      context.globalAlpha = 1;
+    }
+    if (slot === selected) {
+      context.strokeStyle = colour("--ink");
+      context.lineWidth = 1.5;
+      context.strokeRect(x - 0.5, y - 0.5, side + 1, side + 1);
+    }
+  }
+  return { columns, cell, count };
+}

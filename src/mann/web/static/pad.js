@@ -1,0 +1,133 @@
+// The drawing area: mouse, touch, pen and keyboard. Strokes are kept as points between 0 and 1.
+
+const PEN = 0.03; // of the side, as the pens of the training data
+const EXPORT = 105; // pixels a side of what is sent, as the training data
+const FILL = 0.62; // of the side that a drawing fills when it is sent, as characters of the training data do
+
+export class Pad {
+  constructor(canvas, onChange) {
+    this.canvas = canvas;
+    this.onChange = onChange;
+    this.strokes = [];
+    this.active = null; // the pointer that draws
+    this.cursor = null; // the keyboard's pen: position, and whether it is down
+    canvas.addEventListener("pointerdown", (event) => this.down(event));
+    canvas.addEventListener("pointermove", (event) => this.move(event));
+    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => this.up(event));
+    canvas.addEventListener("keydown", (event) => this.key(event));
+    canvas.addEventListener("blur", () => { this.cursor = null; this.paint(); });
+    new ResizeObserver(() => this.paint()).observe(canvas);
+  }
+
+  get empty() { return this.strokes.length === 0; }
+
+  clear() { this.strokes = []; this.changed(true); }
+
+  undo() { this.strokes.pop(); this.changed(true); }
+
+  point(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const clip = (value) => Math.min(1, Math.max(0, value));
+    return [clip((event.clientX - box.left) / box.width), clip((event.clientY - box.top) / box.height)];
+  }
+
+  down(event) {
+    if (this.active !== null || event.button > 0) return;
+    event.preventDefault();
+    this.canvas.focus({ preventScroll: true });
+    this.cursor = null;
+    this.active = event.pointerId;
+    this.canvas.setPointerCapture(event.pointerId);
+    this.strokes.push([this.point(event)]);
+    this.changed(false);
+  }
+
+  move(event) {
+    if (event.pointerId !== this.active) return;
+    const events = event.getCoalescedEvents?.() ?? [];
+    for (const each of events.length ? events : [event]) this.strokes.at(-1).push(this.point(each));
+    this.changed(false);
+  }
+
+  up(event) {
+    if (event.pointerId !== this.active) return;
+    this.active = null;
+    this.changed(true);
+  }
+
+  key(event) {
+    const directions = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    const direction = directions[event.key];
+    if (!direction && ![" ", "Backspace", "Delete"].includes(event.key)) return;
+    event.preventDefault();
+    this.cursor ??= { x: 0.5, y: 0.5, down: false };
+    if (event.key === "Backspace") return this.undo();
+    if (event.key === "Delete") return this.clear();
+    if (event.key === " ") {
+      this.cursor.down = !this.cursor.down;
+      if (this.cursor.down) this.strokes.push([[this.cursor.x, this.cursor.y]]);
+      return this.changed(!this.cursor.down);
+    }
+    const stride = event.shiftKey ? 0.01 : 0.04;
+    this.cursor.x = Math.min(1, Math.max(0, this.cursor.x + stride * direction[0]));
+    this.cursor.y = Math.min(1, Math.max(0, this.cursor.y + stride * direction[1]));
+    if (this.cursor.down) {
+      if (this.empty) this.strokes.push([]);
+      this.strokes.at(-1).push([this.cursor.x, this.cursor.y]);
+    }
+    this.changed(false);
+  }
+
+  changed(done) {
+    this.paint();
+    this.onChange(done);
+  }
+
+  paint() {
+    const side = this.canvas.clientWidth, ratio = window.devicePixelRatio || 1;
+    this.canvas.width = this.canvas.height = Math.round(side * ratio);
+    const context = this.canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    this.ink(context, side, ([x, y]) => [x * side, y * side]);
+    if (this.cursor) {
+      const { x, y, down } = this.cursor;
+      context.beginPath();
+      context.arc(x * side, y * side, 7, 0, 7);
+      context.strokeStyle = context.fillStyle = "#c75b12";
+      context.lineWidth = 2;
+      if (down) context.fill(); else context.stroke();
+    }
+  }
+
+  ink(context, side, place) {
+    context.strokeStyle = "#111";
+    context.lineWidth = PEN * side;
+    context.lineCap = context.lineJoin = "round";
+    for (const stroke of this.strokes) {
+      context.beginPath();
+      context.moveTo(...place(stroke[0]));
+      for (const point of stroke.length > 1 ? stroke.slice(1) : stroke) context.lineTo(...place(point));
+      context.stroke();
+    }
+  }
+
+  /** The drawing as a PNG in base64: centred, and scaled to the size that the network is used to. */
+  png() {
+    const canvas = document.createElement("canvas");
+    canvas.width = canvas.height = EXPORT;
+    const context = canvas.getContext("2d", { alpha: false });
+    context.fillStyle = "#fff";
+    context.fillRect(0, 0, EXPORT, EXPORT);
+    const points = this.strokes.flat();
+    const range = (axis) => {
+      const values = points.map((point) => point[axis]);
+      return [Math.min(...values), Math.max(...values)];
+    };
+    const [left, right] = range(0), [top, bottom] = range(1);
+    const extent = Math.max(right - left, bottom - top);
+    const scale = extent > 0.05 ? Math.min(2.5, FILL / extent) : 1; // a dot stays a dot
+    const middle = [(left + right) / 2, (top + bottom) / 2];
+    this.ink(context, EXPORT, (point) => point.map((value, i) => EXPORT * (0.5 + scale * (value - middle[i]))));
+    return canvas.toDataURL("image/png").split(",")[1];
+  }
+}

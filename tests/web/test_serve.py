@@ -1,0 +1,75 @@
+"""`mann serve` as a user starts and stops it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+from mann.cli import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "--public"),
+        (["--host", "192.168.1.5"], "--public"),
+        (["--host", "example.org"], "--public"),
+        (["--port", "70000"], "0 to 65535"),
+        (["--browsers", "0"], "between 1 and"),
+        (["--trial-length", "0"], "between 1 and 500"),
+        (["--model", "nothing-of-that-name", "--port", "0"], "no model"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments, message, capsys):
+    assert main(["serve", "--no-browser", *arguments]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_sentence(running, capsys):
+    port = running.address.rsplit(":", 1)[1]
+    assert main(["serve", "--port", port, "--no-browser"]) == 2
+    assert "Try another --port" in capsys.readouterr().err
+
+
+def test_starts_answers_and_stops_in_peace(tmp_path, shared_cache):
+    environment = os.environ | {
+        "MANN_CACHE": str(shared_cache),
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "PYTHONPATH": ":".join(sys.path),
+    }
+    environment.pop("MANN_DATA", None)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "mann", "serve", "--port", "0", "--no-browser", "--model", "omniglot-5"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+    )
+    try:
+        shown = ""
+        while "The playground is at" not in shown:
+            line = server.stdout.readline()
+            assert line, shown
+            shown += line
+        address = re.search(r"http://127\.0\.0\.1:\d+", shown).group()
+        assert httpx.get(f"{address}/health").json() == {"status": "ok", "browsers": 0}
+        assert httpx.get(f"{address}/api/experiment").json()["length"] == 50
+        server.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        rest, _ = server.communicate(timeout=20)
+        assert time.monotonic() - began < 10
+        assert server.returncode == 0
+        assert rest == "Stopped.\n"
+        assert (tmp_path / "data" / "mann" / "trials.sqlite").is_file()
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
