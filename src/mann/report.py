@@ -1,6 +1,5 @@
 """Results for people: tables in the terminal, and the page of results."""
 
-import math
 from pathlib import Path
 
 from rich.console import Console
@@ -63,18 +62,39 @@ def print_evaluation(result: Evaluation, trained: Trained, console: Console | No
 
 
 def _print_regression(result: Evaluation, console: Console) -> None:
+    found = result.likelihood
+    assert found is not None
     console.print(f"{result.model}: {result.episodes} functions, {result.task.steps} samples of each")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("step", "model nll", "exact GP nll", "gap", "squared error"):
-        table.add_column(name, justify="right")
+    for name in ("step", "nll", "GP's nll", "gap", "error²", "GP's error²", "in 50 %", "in 95 %"):
+        table.add_column(name, justify="right", no_wrap=True)
     steps = result.task.steps
     for step in sorted({1, 2, 5, *range(10, steps + 1, 10), steps}):
-        if step <= steps:
-            ours, gp = result.nll["model"][step - 1], result.nll.get("gp", [math.nan] * steps)[step - 1]
-            error = result.squared_error[step - 1]
-            table.add_row(str(step), f"{ours:.3f}", f"{gp:.3f}", f"{ours - gp:.3f}", f"{error:.3f}")
+        if step > steps:
+            continue
+        i = step - 1
+        nll, error = (
+            {name: values[i] for name, values in both.items()} for both in (found.nll, found.squared_error)
+        )
+        table.add_row(
+            str(step),
+            f"{nll['model']:.3f}",
+            f"{nll['gp']:.3f}",
+            f"{nll['model'] - nll['gp']:.3f} ±{found.half_width['gap'][i]:.3f}",
+            f"{error['model']:.3f}",
+            f"{error['gp']:.3f}",
+            *(f"{100 * found.coverage[band]['model'][i]:.0f} %" for band in ("50", "95")),
+        )
     console.print(table)
-    console.print("Negative log-likelihood in nats per point: lower is better.")
+    if late := found.late_gap:
+        console.print(
+            f"Mean gap from step {late['first_step']:.0f} on: {late['value']:.3f} ±{late['half_width']:.3f} nats "
+            "per point"
+        )
+    console.print(
+        "nll: negative log-likelihood in nats per point, lower is better; GP: the exact process. ±: half of the "
+        "95 % interval.\nLast columns: how many samples lie inside the model's 50 % and 95 % band."
+    )
 
 
 def print_table(table: Tabulated, console: Console | None = None) -> None:
