@@ -21,6 +21,7 @@ from mann.errors import MannError
 from mann.metrics import InstanceCounts, Tally
 from mann.models import Model
 from mann.outputs import Gaussian, gaussian_nll
+from mann.room import check_room
 from mann.training import distributed
 from mann.training.validation import make_tally
 from mann.weights import Trained
@@ -223,6 +224,7 @@ def evaluate(
     arrays, drawings = distributed.replicate((arrays, drawings), mesh)
     tally = make_tally(task, trained.config.persistent, static, mesh)
     chunk = CHUNK * mesh.size
+    check_room(task, trained.config.model, chunk)
     keys = jax.random.split(jax.random.key(SEED), -(-episodes // chunk) * chunk)
     tallies: list[Tally] = []
     oracle: list[Points] = []

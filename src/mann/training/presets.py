@@ -15,8 +15,8 @@ def _functions(dimensions: int, length_scale: float) -> Config:
     return Config(
         task=Regression(dimensions=dimensions, process=GaussianProcess(length_scale=length_scale)),
         model=ModelConfig(lrua=LRUAConfig(initial_strength=3.0, decay=0.99)),
-        optimiser=OptimiserConfig(learning_rate=3e-3),
-        updates=12_000,
+        optimiser=OptimiserConfig(learning_rate=8e-3),
+        updates=10_000,
         evaluate_every=500,
         averaging=0.999,
     )
