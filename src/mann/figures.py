@@ -22,6 +22,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
 
 RIGHT, WRONG, FIRST = "#1b7f4d", "#c0392b", "#6b7280"  # readable on white
 NETWORKS, EXACT = (
@@ -163,13 +164,13 @@ def draw_functions(along_x: dict[str, Any], folder: Path, name: str) -> list[Pat
     figure, grid = plt.subplots(
         2, len(shown), figsize=(1 + 3.4 * len(shown), 5.6), layout="constrained", sharex=True, sharey="col"
     )
+    bands, lines = [], []
     for row, (who, title, colour) in enumerate((("model", "MANN", NETWORKS[0]), ("gp", "Exact GP", EXACT))):
         for column, function in enumerate(shown):
             axes: Axes = np.reshape(grid, (2, -1))[row, column]
             mean, scale = (np.array(function[who][key]) for key in ("mean", "scale"))
-            band = axes.fill_between(
-                x, mean - 2 * scale, mean + 2 * scale, color=colour, alpha=0.2, linewidth=0
-            )
+            low, high = mean - 2 * scale, mean + 2 * scale
+            band = axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
             (line,) = axes.plot(x, mean, color=colour, linewidth=1.8)
             (truth,) = axes.plot(x, function["truth"], color="#c2410c", linewidth=1.2, linestyle="--")
             seen = axes.scatter(function["seen"]["x"], function["seen"]["y"], s=16, color="#111827", zorder=3)
@@ -179,14 +180,19 @@ def draw_functions(along_x: dict[str, Any], folder: Path, name: str) -> list[Pat
                 axes.set_ylabel("y")
             if row == 1:
                 axes.set_xlabel("x")
+        bands.append(band)
+        lines.append(line)
+    handles: list[Any] = [seen, truth, tuple(lines), tuple(bands)]
     figure.legend(
-        [seen, truth, line, band],
+        handles,
         [
             f"the {along_x['samples']} samples seen",
             "true function",
             "predicted mean",
             "± two predicted sigma",
         ],
+        handler_map={tuple: HandlerTuple(ndivide=None)},
+        handlelength=3,
         loc="outside lower center",
         ncols=4,
         frameon=False,
@@ -248,7 +254,7 @@ def _by_step(
             plot(axes, label, test, "model", colour)
         plot(axes, "Exact GP", next(iter(tests.values())), "gp", EXACT)
         axes.set_title(title, fontsize=10, loc="left")
-        axes.set_xlabel("Step (samples seen, plus one)")
+        axes.set_xlabel("Step of the episode")
         axes.set_xlim(left=0)
         _tidy(axes)
     handles, labels = grid[0, 0].get_legend_handles_labels()

@@ -13,6 +13,7 @@ from mann.evaluation import Evaluation, first_instance_ceiling, paper_rows
 from mann.experiments import EXPERIMENTS, load_experiment
 from mann.experiments.entries import Record, read_record
 from mann.experiments.entries import Table as Tabulated
+from mann.experiments.tables import markdown_table
 from mann.weights import Trained
 
 WIDTH = 150  # characters that the widest table needs
@@ -118,7 +119,7 @@ def load_records(folder: Path) -> dict[str, Record]:
 
 
 def write_report(results: Path, docs: Path) -> Path:
-    """Write docs/results.md and its figures; only experiments with records appear."""
+    """Write docs/results.md, its figures, and the pages of single experiments; only what has records appears."""
     sections = []
     for name in EXPERIMENTS:
         records = load_records(results / name)
@@ -127,6 +128,8 @@ def write_report(results: Path, docs: Path) -> Path:
             pictures = []
             if hasattr(experiment, "figures"):
                 pictures = experiment.figures(records, docs / "images")
+            if hasattr(experiment, "page"):
+                write_atomically(docs / f"{name}.md", experiment.page(records).encode())
             sections.append(results_section(name, experiment.table(records), pictures, docs))
     if not sections:
         raise MannError(
@@ -141,23 +144,18 @@ def write_report(results: Path, docs: Path) -> Path:
 INTRODUCTION = """# Results
 
 Made by `mann report` from the records in `results/`, which `mann reproduce NAME --scale full` wrote: configuration,
-training curve and test of every run. All tests are on classes never trained on (Omniglot 1201–1623), 2000 episodes,
-with 95 % intervals over episodes. Training used classes 1–1100; classes 1101–1200 were held out to choose the best
-checkpoint. Time is the sum of wall-clock time of a run on the cores that it had (see its record).
+training curve and test of every run. All tests are on classes never trained on (Omniglot 1201–1623) or on functions
+never trained on, 2000 episodes, with 95 % intervals over episodes. Training on Omniglot used classes 1–1100;
+classes 1101–1200 were held out to choose the best checkpoint. Time is the sum of wall-clock time of a run on the
+cores that it had (see its record).
 """
 
 
 def results_section(name: str, table: Tabulated, pictures: list[Path], docs: Path) -> str:
     """One experiment as Markdown."""
     lines = [f"## {table.title}", "", f"`mann reproduce {name} --scale full`", ""]
-    lines += [_markdown_row(table.columns), _markdown_row(["---"] * len(table.columns))]
-    lines += [_markdown_row(row) for row in table.rows]
-    lines += ["", table.note, ""]
+    lines += [markdown_table(table.columns, table.rows), "", table.note, ""]
     for path in pictures:
         if path.suffix == ".png":
             lines += [f"![{table.title}]({path.relative_to(docs).as_posix()})", ""]
     return "\n".join(lines)
-
-
-def _markdown_row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

@@ -5,6 +5,7 @@ An experiment is a module with
     entries(scale)              the networks to train and test, as `Entry` objects
     table(records)              a `Table` from their records (by entry name; some may still be missing)
     figures(records, folder)    optional: pictures, as a list of paths
+    page(records)               optional: a page of its own, docs/NAME.md
 """
 
 from importlib import import_module
