@@ -2,6 +2,7 @@ import itertools
 import json
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -202,9 +203,10 @@ def test_a_prediction_along_x_is_the_next_step_of_an_episode_each_time(memory):
     seen, y = episode.inputs[:6], episode.targets[:6, 0]
     queries = jax.random.uniform(key(2), (5, 2))
     mean, scale = predict_along(model, seen, y, queries)
+    unroll = eqx.filter_jit(model.unroll)
     for i, query in enumerate(queries):
         inputs = jnp.concatenate([seen, query[None]])
-        outputs, _ = model.unroll(inputs, jnp.concatenate([jnp.zeros(1), y])[:, None])
+        outputs, _ = unroll(inputs, jnp.concatenate([jnp.zeros(1), y])[:, None])
         assert float(mean[i]) == pytest.approx(float(outputs[-1, 0]), abs=1e-5)
         assert float(scale[i]) == pytest.approx(float(jax.nn.softplus(outputs[-1, 1])) + 1e-3, abs=1e-5)
     backwards = predict_along(model, seen, y, queries[::-1])

@@ -94,7 +94,7 @@ class Likelihood:
     half_width: dict[str, list[float]]  # model, gp, gap
     squared_error: dict[str, list[float]]
     coverage: dict[str, dict[str, list[float]]]  # "50" and "95": the share of samples inside that band
-    late_gap: dict[str, float] | None  # mean gap from step 20 on; None for shorter episodes
+    late_gap: dict[str, float | int] | None  # mean gap from step 20 on; None for shorter episodes
 
 
 class Points(NamedTuple):

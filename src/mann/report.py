@@ -89,7 +89,7 @@ def _print_regression(result: Evaluation, console: Console) -> None:
     console.print(table)
     if late := found.late_gap:
         console.print(
-            f"Mean gap from step {late['first_step']:.0f} on: {late['value']:.3f} ±{late['half_width']:.3f} nats "
+            f"Mean gap from step {late['first_step']} on: {late['value']:.3f} ±{late['half_width']:.3f} nats "
             "per point"
         )
     console.print(
