@@ -15,7 +15,7 @@ from mann.data.functions import draw_smooth
 from mann.episodes import Regression
 from mann.evaluation import LATE, SEED, predict_along
 from mann.experiments.entries import Entry, Network, Record, Scale, Table
-from mann.experiments.networks import network, seeds
+from mann.experiments.networks import SETTINGS, network
 from mann.experiments.tables import COST, markdown_table, number, training_cost
 from mann.figures import draw_coverage, draw_functions, draw_likelihood
 from mann.models import Model
@@ -23,8 +23,8 @@ from mann.weights import load_trained
 
 TITLE = "Regression: functions of a Gaussian process in 1, 2 and 3 dimensions"
 DIMENSIONS = (1, 2, 3)
-LEARNING_RATES = {"mann": 8e-3, "lstm": 3e-3, "feedforward": 3e-3}  # the best of a few short runs in 1-D
-MODELS = tuple(LEARNING_RATES)
+UPDATES = {"mann": 10_000, "lstm": 6_000, "feedforward": 2_000}
+MODELS = tuple(UPDATES)
 SAMPLES = 20  # seen before the prediction along all x (Figure 5)
 GRID = 101  # values of x in that prediction
 SHOWN = 3  # functions in Figure 5
@@ -50,10 +50,16 @@ def entries(scale: Scale) -> list[Entry]:
         pairs = [(1, "mann"), (1, "lstm"), (2, "mann"), (3, "mann")]
     found: list[Entry] = []
     for dimensions, model in pairs:
-        for seed in seeds(scale) if (dimensions, model) == (1, "mann") else (0,):
-            rate = LEARNING_RATES[model]
-            made = network(f"gp-{dimensions}d", model, scale, seed, optimiser__learning_rate=rate)
-            found.append(Regressor(made.name, made.label, made.config, made.tests))
+        setting = f"gp-{dimensions}d"
+        made = network(
+            setting,
+            model,
+            scale,
+            label="MANN" if model == "mann" else "",
+            optimiser=SETTINGS[setting].optimiser,  # the same for all: see the page
+            updates=UPDATES[model],
+        )
+        found.append(Regressor(made.name, made.label, made.config, made.tests))
     return found
 
 
@@ -179,7 +185,7 @@ def page(records: dict[str, Record]) -> str:
     text = (resources.files("mann") / "experiments" / "regression.md").read_text()
     return text.format(
         functions=_functions(records),
-        rate=LEARNING_RATES["mann"],
+        rate=SETTINGS["gp-1d"].optimiser.learning_rate,
         episodes=tested[0][0]["evaluations"][0]["episodes"],
         results=markdown_table(results.columns, results.rows),
         note=results.note,
