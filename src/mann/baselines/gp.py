@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mann.data.functions import GaussianProcess
+from mann.data.functions import GaussianProcess, cholesky
 from mann.outputs import gaussian_nll
 
 
@@ -52,4 +52,4 @@ def predict(
 
 
 def _factor(x: Float[Array, "time dimensions"], process: GaussianProcess) -> Float[Array, "time time"]:
-    return jnp.linalg.cholesky(process.covariance(x, x) + process.noise**2 * jnp.eye(len(x)))
+    return cholesky(process.covariance(x, x) + process.noise**2 * jnp.eye(len(x)))
