@@ -33,7 +33,7 @@ def test_weights_for_functions_track_the_exact_process():
     trained = load_trained("gp-1d")
     card = trained.description["card"]["evaluation"]
     assert card["late_gap"]["value"] < 0.15
-    result = evaluate(trained, choose_task(trained), None, episodes=160).likelihood
+    result = evaluate(trained, choose_task(trained), None, episodes=80).likelihood
     assert result.late_gap["value"] == pytest.approx(card["late_gap"]["value"], abs=0.05)
     assert result.nll["model"][-1] < result.nll["model"][9] < result.nll["model"][0] - 1
     along = predictions_along_x(trained.model, trained.config.task, 40)

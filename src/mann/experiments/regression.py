@@ -237,5 +237,6 @@ def _correlation(found: list[Record]) -> str:
     return (
         f"The band widens away from the samples and narrows near them: over {asked[0]['functions']} test functions "
         f"and all x, the predicted scale correlates with the distance to the nearest sample by {ours} "
-        f"({'MANN, by seed' if len(asked) > 1 else 'MANN'}); the exact process's by {asked[0]['correlation']['gp']:.2f}."
+        f"(MANN{', by seed' if len(asked) > 1 else ''}); the exact process's by "
+        f"{asked[0]['correlation']['gp']:.2f}."
     )
