@@ -26,9 +26,9 @@ from matplotlib.legend_handler import HandlerTuple
 
 RIGHT, WRONG, FIRST = "#1b7f4d", "#c0392b", "#6b7280"  # readable on white
 NETWORKS, EXACT = (
-    ("#1d4ed8", "#c2410c", "#6b7280"),
+    {"MANN": "#1d4ed8", "LSTM": "#c2410c", "Feed-forward": "#6b7280"},
     "#1b7f4d",
-)  # curves of regression: MANN, LSTM, feed-forward; GP
+)  # of regression
 CURVES = ((1, "#6b7280"), (2, "#c2410c"), (3, "#b58900"), (4, "#1b7f4d"), (5, "#1d4ed8"), (10, "#6d28d9"))
 
 
@@ -165,7 +165,9 @@ def draw_functions(along_x: dict[str, Any], folder: Path, name: str) -> list[Pat
         2, len(shown), figsize=(1 + 3.4 * len(shown), 5.6), layout="constrained", sharex=True, sharey="col"
     )
     bands, lines = [], []
-    for row, (who, title, colour) in enumerate((("model", "MANN", NETWORKS[0]), ("gp", "Exact GP", EXACT))):
+    for row, (who, title, colour) in enumerate(
+        (("model", "MANN", NETWORKS["MANN"]), ("gp", "Exact GP", EXACT))
+    ):
         for column, function in enumerate(shown):
             axes: Axes = np.reshape(grid, (2, -1))[row, column]
             mean, scale = (np.array(function[who][key]) for key in ("mean", "scale"))
@@ -250,15 +252,17 @@ def _by_step(
         squeeze=False,
     )
     for axes, (title, tests) in zip(grid[0], panels, strict=True):
-        for (label, test), colour in zip(tests.items(), NETWORKS, strict=False):
-            plot(axes, label, test, "model", colour)
+        for label, test in tests.items():
+            plot(axes, label, test, "model", NETWORKS[label])
         plot(axes, "Exact GP", next(iter(tests.values())), "gp", EXACT)
         axes.set_title(title, fontsize=10, loc="left")
         axes.set_xlabel("Step of the episode")
         axes.set_xlim(left=0)
         _tidy(axes)
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    shown = {
+        label: line for axes in grid[0] for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(list(shown.values()), list(shown), loc="outside right center", frameon=False)
     return figure, list(grid[0])
 
 

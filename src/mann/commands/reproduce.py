@@ -92,6 +92,9 @@ def main(arguments: list[str]) -> int:
     table = experiment.table(records)
     write_record(results / options.name / "table.json", table._asdict())
     print_table(table)
+    if hasattr(experiment, "figures"):
+        pictures: list[Path] = experiment.figures(records, results / options.name / "figures")
+        print("Pictures: " + ", ".join(str(path) for path in pictures if path.suffix == ".png"))
     missing = len(entries) - len(records)
     if missing:
         print(f"{missing} of {len(entries)} entries are still to be measured.")

@@ -215,18 +215,18 @@ def _functions(records: dict[str, Record]) -> str:
 
 
 def _verdict(records: dict[str, Record]) -> str:
-    """One sentence a dimension: what the MANN gains within an episode, and how far it and the LSTM are off."""
+    """One line a dimension: what the MANN gains within an episode, and how far it and the LSTM are off."""
     sentences = []
     for dimensions in DIMENSIONS:
         ours, lstm = (of_model(records, dimensions, model) for model in ("mann", "lstm"))
         if ours and lstm:
             nll = ours[0]["evaluations"][0]["nll"]["model"]
             sentences.append(
-                f"In {dimensions}-D the MANN's log-likelihood rises by {nll[0] - nll[-1]:.2f} nats within an "
+                f"- In {dimensions}-D the MANN's log-likelihood rises by {nll[0] - nll[-1]:.2f} nats within an "
                 f"episode; from step {LATE} on it lies {late_gap(ours)} nats behind the exact process, the LSTM "
                 f"{late_gap(lstm)}."
             )
-    return " ".join(sentences)
+    return "\n".join(sentences)
 
 
 def _correlation(found: list[Record]) -> str:
