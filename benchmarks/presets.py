@@ -3,8 +3,9 @@
     python benchmarks/presets.py RUNS
 
 RUNS holds finished runs named like their presets (`mann train omniglot-5 --run RUNS/omniglot-5`). Each is tested
-on 2000 episodes of test classes; the time of a whole run is its number of updates times that of an update, timed
-here on all cores. Writes src/mann/training/measured.json.
+on 2000 episodes of test classes or functions; presets without a run keep what was measured before. The time of a
+whole run is its number of updates times that of an update, timed here on all cores. Writes
+src/mann/training/measured.json.
 """
 
 import json
@@ -23,6 +24,7 @@ TARGET = Path(__file__).parents[1] / "src" / "mann" / "training" / "measured.jso
 def main(runs: Path) -> None:
     prepare_jax()
     from mann.data.cache import write_atomically
+    from mann.episodes import Classification
     from mann.evaluation import choose_task, evaluate, test_drawings
     from mann.training import distributed
     from mann.training.loop import load_pictures
@@ -31,7 +33,7 @@ def main(runs: Path) -> None:
     from mann.training.trainer import Trainer
     from mann.weights import load_trained
 
-    measured = {}
+    measured = json.loads(TARGET.read_text())
     for name, config in PRESETS.items():
         run = Run(runs / name)
         if not Run.exists(run.folder) or run.read("metrics.jsonl")[-1]["update"] < config.updates:
@@ -39,15 +41,21 @@ def main(runs: Path) -> None:
             continue
         assert run.read_config() == config, f"{name}: the run has another configuration"
         trained = load_trained(run.folder)
-        drawings, dataset, class_range = test_drawings(trained)
-        tested = evaluate(
-            trained,
-            choose_task(trained),
-            drawings,
-            dataset=dataset,
-            class_range=class_range,
-            episodes=EPISODES,
-        )
+        task = choose_task(trained)
+        if isinstance(task, Classification):
+            drawings, dataset, class_range = test_drawings(trained)
+            tested = evaluate(
+                trained, task, drawings, dataset=dataset, class_range=class_range, episodes=EPISODES
+            )
+            result = {
+                "dataset": dataset,
+                "class_ids": list(class_range),
+                "instances": SHOWN,
+                "accuracy": [round(tested.instances[i - 1].value, 4) for i in SHOWN],
+            }
+        else:
+            likelihood = evaluate(trained, task, None, episodes=EPISODES).likelihood
+            result = {"late_gap": round(likelihood.late_gap["value"], 4)}
         pictures = load_pictures(config)
         trainer = Trainer(config, pictures.train, pictures.validation, distributed.make_mesh(config.batch))
         state, _ = trainer.advance(trainer.initial_state(), config.dispatch)
@@ -56,12 +64,8 @@ def main(runs: Path) -> None:
             began = time.perf_counter()
             state, _ = trainer.advance(state, config.dispatch)
             seconds.append((time.perf_counter() - began) / config.dispatch)
-        measured[name] = {
-            "dataset": dataset,
-            "class_ids": list(class_range),
+        measured[name] = result | {
             "episodes": EPISODES,
-            "instances": SHOWN,
-            "accuracy": [round(tested.instances[i - 1].value, 4) for i in SHOWN],
             "best_update": trained.description["best"]["update"],
             "minutes": round(config.updates * min(seconds) / 60, 1),
             "devices": trainer.mesh.size,

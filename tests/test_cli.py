@@ -32,7 +32,7 @@ def test_help_answers_at_once_and_without_jax():
 def test_help_of_train_lists_presets(capsys):
     assert main(["train", "--help"]) == 0
     shown = capsys.readouterr().out
-    for preset in ("omniglot-5", "omniglot-5-strings", "omniglot-15-strings", "glyphs-5", "paper"):
+    for preset in ("omniglot-5", "omniglot-5-strings", "omniglot-15-strings", "glyphs-5", "paper", "gp-1d"):
         assert preset in shown
 
 
@@ -51,6 +51,13 @@ def test_help_of_a_preset_lists_every_field_with_its_value(capsys):
         (["train", "omniglot-6"], "no preset 'omniglot-6'"),
         (["train", "glyphs-5", "--batch", "0"], "batch must be at least 1"),
         (["train", "glyphs-5", "--task.classes", "0"], "at least 1 class"),
+        (["train", "gp-1d", "--task.dimensions", "4"], "1, 2 or 3 dimensions"),
+        (
+            ["train", "gp-1d", "--task.process.length-scale", "-1"],
+            "length scale of the process must be positive",
+        ),
+        (["reproduce", "regression", "--dim", "4"], "1, 2 or 3 dimensions, not 4"),
+        (["reproduce", "table1", "--dim", "2"], "leave --dim out"),
         (["train", "glyphs-5", "--resume", "somewhere"], "keeps its configuration"),
         (["train", "--resume", "nowhere"], "no config.json"),
         (["eval", "nothing-of-that-name"], "no model 'nothing-of-that-name'"),

@@ -2,24 +2,28 @@ import itertools
 import json
 import math
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from jax.random import key
 
-from mann.baselines.gp import sequential_nll
-from mann.data.functions import GaussianProcess
 from mann.episodes import Classification, Regression
 from mann.errors import MannError
 from mann.evaluation import (
+    Points,
+    by_step,
     choose_task,
     evaluate,
     first_instance_ceiling,
     paper_rows,
+    predict_along,
     test_drawings,
     wilson_by_episode,
 )
-from mann.models import ModelConfig
+from mann.models import ModelConfig, build_model
 from mann.report import print_evaluation
 from mann.training.display import Display
 from mann.training.loop import train
@@ -158,6 +162,10 @@ def test_regression_is_reported_by_step_beside_the_exact_process(tmp_path):
     result = evaluate(trained, choose_task(trained), None, episodes=400)
     content = result.to_json()
     assert len(content["nll"]["model"]) == len(content["nll"]["gp"]) == 6
+    assert len(content["squared_error"]["model"]) == len(content["coverage"]["95"]["gp"]) == 6
+    # The exact process is calibrated: 400 × 6 samples, three standard errors.
+    assert np.mean(content["coverage"]["50"]["gp"]) == pytest.approx(0.5, abs=0.03)
+    assert np.mean(content["coverage"]["95"]["gp"]) == pytest.approx(0.95, abs=0.014)
     # Before any sample, the exact process predicts N(0, 1 + 0.1²): its entropy is known.
     entropy = 0.5 * math.log(2 * math.pi * math.e * 1.01)
     assert content["nll"]["gp"][0] == pytest.approx(entropy, abs=0.12)
@@ -166,23 +174,43 @@ def test_regression_is_reported_by_step_beside_the_exact_process(tmp_path):
     )
 
 
-@pytest.mark.parametrize("dimensions", [1, 3])
-def test_oracle_equals_scikit_learn_step_by_step(dimensions):
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF
+def test_likelihood_by_step_is_what_numpy_and_scipy_say():
+    rng = np.random.default_rng(0)
+    ours, exact = (Points(*(rng.normal(size=(50, 25)) for _ in range(3))) for _ in range(2))
+    found = by_step(ours, exact)
+    assert found.nll["gp"] == pytest.approx(exact.nll.mean(0))
+    interval = scipy.stats.norm.interval(0.95, ours.nll[:, 3].mean(), scipy.stats.sem(ours.nll[:, 3]))
+    assert found.half_width["model"][3] == pytest.approx((interval[1] - interval[0]) / 2, rel=1e-5)
+    gap = ours.nll - exact.nll
+    assert found.half_width["gap"][7] == pytest.approx(1.959964 * scipy.stats.sem(gap[:, 7]), rel=1e-5)
+    late = gap[:, 19:].mean(1)  # from step 20 on
+    assert found.late_gap["value"] == pytest.approx(late.mean())
+    assert found.late_gap["half_width"] == pytest.approx(1.959964 * scipy.stats.sem(late), rel=1e-5)
+    for band in (50, 95):
+        edge = scipy.stats.norm.ppf(0.5 + band / 200)
+        expected = np.mean((ours.deviations > -edge) & (ours.deviations < edge), axis=0)
+        assert found.coverage[str(band)]["model"] == pytest.approx(expected)
+    short = by_step(*(Points(*(part[:, :5] for part in points)) for points in (ours, exact)))
+    assert short.late_gap is None
 
-    rng = np.random.default_rng(dimensions)
-    x = rng.uniform(-2, 2, (12, dimensions))
-    y = rng.normal(size=12)
-    process = GaussianProcess(length_scale=0.7, variance=1.0, noise=0.2)
-    ours = sequential_nll(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), process)
-    for step in range(12):
-        mean, scale = 0.0, 1.0  # before any sample
-        if step:
-            model = GaussianProcessRegressor(RBF(0.7), alpha=0.04, optimizer=None).fit(x[:step], y[:step])
-            (mean,), (scale,) = model.predict(x[step : step + 1], return_std=True)
-        expected = -scipy.stats.norm.logpdf(y[step], mean, math.sqrt(scale**2 + 0.04))
-        assert float(ours[step]) == pytest.approx(expected, abs=1e-3)
+
+@pytest.mark.parametrize("memory", ["lrua", "none"])
+def test_a_prediction_along_x_is_the_next_step_of_an_episode_each_time(memory):
+    """Each query as the 7th step of an episode of its own: what others asked before must not matter."""
+    task = Regression(dimensions=2, length=7)
+    model = build_model(ModelConfig(memory=memory, hidden=8, slots=6, width=4, heads=2), task, key=key(0))
+    episode = task.draw(key(1))
+    seen, y = episode.inputs[:6], episode.targets[:6, 0]
+    queries = jax.random.uniform(key(2), (5, 2))
+    mean, scale = predict_along(model, seen, y, queries)
+    unroll = eqx.filter_jit(model.unroll)
+    for i, query in enumerate(queries):
+        inputs = jnp.concatenate([seen, query[None]])
+        outputs, _ = unroll(inputs, jnp.concatenate([jnp.zeros(1), y])[:, None])
+        assert float(mean[i]) == pytest.approx(float(outputs[-1, 0]), abs=1e-5)
+        assert float(scale[i]) == pytest.approx(float(jax.nn.softplus(outputs[-1, 1])) + 1e-3, abs=1e-5)
+    backwards = predict_along(model, seen, y, queries[::-1])
+    np.testing.assert_allclose(backwards.mean[::-1], mean, atol=1e-6)
 
 
 def test_unknown_model_is_one_helpful_sentence():

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from importlib import resources
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -14,18 +14,28 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from mann import data
-from mann.baselines.gp import sequential_nll
+from mann.baselines.gp import Prediction, sequential_predictions
 from mann.data.render import Drawings, prepare
-from mann.episodes import Classification, Regression, Task
+from mann.episodes import Classification, Regression, Task, time_offset
 from mann.errors import MannError
 from mann.metrics import InstanceCounts, Tally
+from mann.models import Model
+from mann.outputs import Gaussian, gaussian_nll
+from mann.room import check_room
 from mann.training import distributed
 from mann.training.validation import make_tally
 from mann.weights import Trained
 
+T = TypeVar("T")
+
 SEED = 20160519  # of test episodes: never the seed of a training run
 CONFIDENCE = 1.959964  # standard normal quantile of a 95 % interval
 CHUNK = 40  # episodes a device in one call
+BANDS = {
+    50: 0.674490,
+    95: CONFIDENCE,
+}  # of a Gaussian prediction, in %: half the width in standard deviations
+LATE = 20  # regression: the mean gap to the exact GP is taken over the steps from this one on
 
 
 class Interval(NamedTuple):
@@ -73,6 +83,53 @@ def first_instance_ceiling(task: Classification) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
+class Likelihood:
+    """Regression by step, for the model and for the exact GP on the same samples (`model` and `gp`).
+
+    `half_width` is half of the 95 % interval of the mean over episodes; that of the `gap` (model − gp) is from
+    the difference of each episode, and so narrower than the two would suggest.
+    """
+
+    nll: dict[str, list[float]]  # nats per point
+    half_width: dict[str, list[float]]  # model, gp, gap
+    squared_error: dict[str, list[float]]
+    coverage: dict[str, dict[str, list[float]]]  # "50" and "95": the share of samples inside that band
+    late_gap: dict[str, float | int] | None  # mean gap from step 20 on; None for shorter episodes
+
+
+class Points(NamedTuple):
+    """What was predicted for every sample of every episode."""
+
+    nll: Float[Array | np.ndarray, "episodes time"]
+    squared_error: Float[Array | np.ndarray, "episodes time"]
+    deviations: Float[Array | np.ndarray, "episodes time"]  # the error in predicted scales
+
+
+def by_step(model: Points, gp: Points) -> Likelihood:
+    """Means over episodes of what a model and the exact GP said of the same samples."""
+    both = {"model": model, "gp": gp}
+    nll = {name: np.asarray(points.nll) for name, points in both.items()}
+    gap = nll["model"] - nll["gp"]
+    late = None
+    if gap.shape[1] >= LATE:
+        value, half = mean_by_episode(gap[:, LATE - 1 :].mean(axis=1, keepdims=True))
+        late = {"first_step": LATE, "value": float(value[0]), "half_width": float(half[0])}
+    return Likelihood(
+        {name: values.mean(axis=0).tolist() for name, values in nll.items()},
+        {name: mean_by_episode(values)[1].tolist() for name, values in (nll | {"gap": gap}).items()},
+        {name: points.squared_error.mean(axis=0).tolist() for name, points in both.items()},
+        {
+            str(band): {
+                name: (np.abs(points.deviations) < width).mean(axis=0).tolist()
+                for name, points in both.items()
+            }
+            for band, width in BANDS.items()
+        },
+        late,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class Evaluation:
     """The result of `evaluate`; `to_json` is what `mann eval --json` writes."""
 
@@ -82,8 +139,7 @@ class Evaluation:
     task: Task
     episodes: int
     instances: list[Interval]
-    nll: dict[str, list[float]]
-    squared_error: list[float]
+    likelihood: "Likelihood | None" = None  # regression only
 
     def to_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {
@@ -110,11 +166,8 @@ class Evaluation:
                     for i, cell in enumerate(self.instances, start=1)
                 ],
             }
-        return content | {
-            "dimensions": self.task.dimensions,
-            "nll": self.nll,
-            "squared_error": self.squared_error,
-        }
+        assert self.likelihood is not None
+        return content | {"dimensions": self.task.dimensions} | dataclasses.asdict(self.likelihood)
 
 
 def choose_task(trained: Trained, classes: int = 0, length: int = 0) -> Task:
@@ -171,29 +224,30 @@ def evaluate(
     arrays, drawings = distributed.replicate((arrays, drawings), mesh)
     tally = make_tally(task, trained.config.persistent, static, mesh)
     chunk = CHUNK * mesh.size
+    check_room(task, trained.config.model, chunk)
     keys = jax.random.split(jax.random.key(SEED), -(-episodes // chunk) * chunk)
     tallies: list[Tally] = []
-    oracle: list[np.ndarray] = []
+    oracle: list[Points] = []
     for start in range(0, episodes, chunk):
         part = keys[start : start + chunk]
         tallies.append(jax.tree.map(np.asarray, tally(arrays, drawings, part)))
         if isinstance(task, Regression):
-            oracle.append(np.asarray(_gp_nll(part, task)))
+            oracle.append(jax.tree.map(np.asarray, _exact_points(part, task)))
         progress(min(start + chunk, episodes), episodes)
-    joined: Tally = jax.tree.map(lambda *parts: np.concatenate(parts)[:episodes], *tallies)
-    nll = {"model": joined.nll.mean(axis=0).tolist()}
-    if oracle:
-        nll["gp"] = np.concatenate(oracle)[:episodes].mean(axis=0).tolist()
+    joined = _join(tallies, episodes)
+    likelihood = None
+    if joined.deviations is not None:
+        ours = Points(joined.nll, joined.squared_error, joined.deviations)
+        likelihood = by_step(ours, _join(oracle, episodes))
     return Evaluation(
-        trained.name,
-        dataset,
-        class_range,
-        task,
-        episodes,
-        by_instance(joined.counts),
-        nll,
-        joined.squared_error.mean(axis=0).tolist(),
+        trained.name, dataset, class_range, task, episodes, by_instance(joined.counts), likelihood
     )
+
+
+def _join(parts: list[T], episodes: int) -> T:
+    """One tree of arrays from several, without the episodes that only filled up the last."""
+    joined: T = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:episodes], *parts)
+    return joined
 
 
 def by_instance(counts: InstanceCounts) -> list[Interval]:
@@ -203,11 +257,30 @@ def by_instance(counts: InstanceCounts) -> list[Interval]:
 
 
 @partial(jax.jit, static_argnums=1)
-def _gp_nll(keys: Key[Array, "episodes"], task: Regression) -> Float[Array, "episodes time"]:
+def _exact_points(keys: Key[Array, "episodes"], task: Regression) -> Points:
     """What the exact GP says of the same samples in the same order."""
     episodes = jax.vmap(task.draw)(keys)
-    exact = partial(sequential_nll, process=task.process)
-    return jax.vmap(exact)(episodes.inputs, episodes.targets[..., 0])
+    y = episodes.targets[..., 0]
+    mean, scale = jax.vmap(partial(sequential_predictions, process=task.process))(episodes.inputs, y)
+    return Points(gaussian_nll(y, mean, scale), (y - mean) ** 2, (y - mean) / scale)
+
+
+@eqx.filter_jit
+def predict_along(
+    model: Model,
+    seen: Float[Array, "time dimensions"],
+    y: Float[Array, "time"],
+    queries: Float[Array, "queries dimensions"],
+) -> Prediction:
+    """A regression model's prediction at each query after the same samples.
+
+    The last value seen arrives together with the query. Every query starts from the same state, and none
+    leaves a trace in it.
+    """
+    labels = y[:, None]
+    _, state = model.unroll(seen, time_offset(labels))
+    outputs, _ = jax.vmap(model.step, in_axes=(0, None, None))(queries, labels[-1], state)
+    return Prediction(*Gaussian().mean_and_scale(outputs))
 
 
 def load_paper() -> dict[str, Any]:

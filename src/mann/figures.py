@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,13 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
 
 RIGHT, WRONG, FIRST = "#1b7f4d", "#c0392b", "#6b7280"  # readable on white
+NETWORKS, EXACT = (
+    {"MANN": "#1d4ed8", "LSTM": "#c2410c", "Feed-forward": "#6b7280"},
+    "#1b7f4d",
+)  # of regression
 CURVES = ((1, "#6b7280"), (2, "#c2410c"), (3, "#b58900"), (4, "#1b7f4d"), (5, "#1d4ed8"), (10, "#6d28d9"))
 
 
@@ -149,6 +155,115 @@ def draw_capacity(tests: list[dict[str, Any]], folder: Path, name: str) -> list[
     axes.legend(title="Instance", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     _tidy(axes)
     return _save(figure, folder, name)
+
+
+def draw_functions(along_x: dict[str, Any], folder: Path, name: str) -> list[Path]:
+    """The paper's Figure 5: predictions along all x after a few samples, the network's above the exact GP's."""
+    shown = along_x["shown"]
+    x = np.array(along_x["x"])
+    figure, grid = plt.subplots(
+        2, len(shown), figsize=(1 + 3.4 * len(shown), 5.6), layout="constrained", sharex=True, sharey="col"
+    )
+    bands, lines = [], []
+    for row, (who, title, colour) in enumerate(
+        (("model", "MANN", NETWORKS["MANN"]), ("gp", "Exact GP", EXACT))
+    ):
+        for column, function in enumerate(shown):
+            axes: Axes = np.reshape(grid, (2, -1))[row, column]
+            mean, scale = (np.array(function[who][key]) for key in ("mean", "scale"))
+            low, high = mean - 2 * scale, mean + 2 * scale
+            band = axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+            (line,) = axes.plot(x, mean, color=colour, linewidth=1.8)
+            (truth,) = axes.plot(x, function["truth"], color="#c2410c", linewidth=1.2, linestyle="--")
+            seen = axes.scatter(function["seen"]["x"], function["seen"]["y"], s=16, color="#111827", zorder=3)
+            axes.set_title(f"{title}, test function {column + 1}", fontsize=10, loc="left")
+            _tidy(axes)
+            if column == 0:
+                axes.set_ylabel("y")
+            if row == 1:
+                axes.set_xlabel("x")
+        bands.append(band)
+        lines.append(line)
+    handles: list[Any] = [seen, truth, tuple(lines), tuple(bands)]
+    figure.legend(
+        handles,
+        [
+            f"the {along_x['samples']} samples seen",
+            "true function",
+            "predicted mean",
+            "± two predicted sigma",
+        ],
+        handler_map={tuple: HandlerTuple(ndivide=None)},
+        handlelength=3,
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+    )
+    return _save(figure, folder, name)
+
+
+def draw_likelihood(panels: list[tuple[str, dict[str, Any]]], folder: Path, name: str) -> list[Path]:
+    """The paper's Figure 6: negative log-likelihood by step within an episode, with 95 % intervals.
+
+    A panel is a title and the tests of its networks by label (`Evaluation.to_json`).
+    """
+
+    def plot(axes: Axes, label: str, test: dict[str, Any], who: str, colour: str) -> None:
+        nll, half = np.array(test["nll"][who]), np.array(test["half_width"][who])
+        steps = np.arange(1, len(nll) + 1)
+        style = "--" if who == "gp" else "-"
+        axes.plot(steps, nll, color=colour, label=label, linewidth=1.8, linestyle=style)
+        axes.fill_between(steps, nll - half, nll + half, color=colour, alpha=0.2, linewidth=0)
+
+    figure, grid = _by_step(panels, plot)
+    grid[0].set_ylabel("Negative log-likelihood (nats per point)")
+    return _save(figure, folder, name)
+
+
+def draw_coverage(panels: list[tuple[str, dict[str, Any]]], folder: Path, name: str) -> list[Path]:
+    """Calibration: how many samples lie inside the predicted 50 % and 95 % bands, by step."""
+
+    def plot(axes: Axes, label: str, test: dict[str, Any], who: str, colour: str) -> None:
+        for band in test["coverage"]:
+            inside = 100 * np.array(test["coverage"][band][who])
+            style = "--" if who == "gp" else "-"
+            shown = label if band == "50" else None
+            axes.plot(np.arange(1, len(inside) + 1), inside, style, color=colour, label=shown, linewidth=1.4)
+            axes.axhline(float(band), color="#111827", linewidth=0.8, linestyle=":")
+
+    figure, grid = _by_step(panels, plot)
+    for axes in grid:
+        axes.set_ylim(0, 100)
+        axes.set_yticks([0, 25, 50, 75, 95])
+    grid[0].set_ylabel("Samples inside the band (%)")
+    return _save(figure, folder, name)
+
+
+def _by_step(
+    panels: list[tuple[str, dict[str, Any]]], plot: Callable[[Axes, str, dict[str, Any], str, str], None]
+) -> tuple[Figure, list[Axes]]:
+    """A panel for each set of tests: the exact GP and every network against the step of the episode."""
+    figure, grid = plt.subplots(
+        1,
+        len(panels),
+        figsize=(2 + 3.4 * len(panels), 3.9),
+        layout="constrained",
+        sharey=True,
+        squeeze=False,
+    )
+    for axes, (title, tests) in zip(grid[0], panels, strict=True):
+        for label, test in tests.items():
+            plot(axes, label, test, "model", NETWORKS[label])
+        plot(axes, "Exact GP", next(iter(tests.values())), "gp", EXACT)
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.set_xlabel("Step of the episode")
+        axes.set_xlim(left=0)
+        _tidy(axes)
+    shown = {
+        label: line for axes in grid[0] for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(list(shown.values()), list(shown), loc="outside right center", frameon=False)
+    return figure, list(grid[0])
 
 
 def draw_episode(

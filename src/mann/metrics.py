@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from mann.data.render import Drawings
 from mann.episodes import Episode, Task, draw_episodes, time_offset
 from mann.models import Model, State
-from mann.outputs import Output, output_of
+from mann.outputs import Gaussian, Output, output_of
 
 INSTANCES = 10  # reported: 1st, 2nd, … 10th time that a class is seen
 
@@ -48,6 +48,7 @@ class Tally(NamedTuple):
     counts: InstanceCounts
     nll: Float[Array, "batch time"]  # −log p(y_t) of every step, in nats
     squared_error: Float[Array, "batch time"]  # of the prediction, summed over the label
+    deviations: Float[Array, "batch time"] | None  # Gaussian output: the error in predicted scales
 
 
 def tally_episodes(
@@ -64,4 +65,8 @@ def tally_episodes(
     correct = output.correct(outputs, episodes.targets)
     counts = count_by_instance(correct, episodes.instances, episodes.mask)
     error = jnp.sum((output.predict(outputs) - episodes.targets) ** 2, axis=-1)
-    return Tally(counts, output.nll(outputs, episodes.targets), error), state
+    deviations = None
+    if isinstance(output, Gaussian):
+        mean, scale = output.mean_and_scale(outputs)
+        deviations = (episodes.targets[..., 0] - mean) / scale
+    return Tally(counts, output.nll(outputs, episodes.targets), error, deviations), state

@@ -79,6 +79,13 @@ class Categorical(Strings):
         self.letters, self.alphabet = 1, classes
 
 
+def gaussian_nll(
+    y: Float[Array, "*batch"], mean: Float[Array, "*batch"], scale: Float[Array, "*batch"]
+) -> Float[Array, "*batch"]:
+    """−log N(y; mean, scale²), in nats."""
+    return 0.5 * ((y - mean) / scale) ** 2 + jnp.log(scale) + 0.5 * math.log(2 * math.pi)
+
+
 class Gaussian(Output):
     """Mean and a positive scale."""
 
@@ -96,9 +103,7 @@ class Gaussian(Output):
     def nll(
         self, outputs: Float[Array, "*batch 2"], target: Float[Array, "*batch 1"]
     ) -> Float[Array, "*batch"]:
-        mean, scale = self.mean_and_scale(outputs)
-        z = (target[..., 0] - mean) / scale
-        return 0.5 * z**2 + jnp.log(scale) + 0.5 * math.log(2 * math.pi)
+        return gaussian_nll(target[..., 0], *self.mean_and_scale(outputs))
 
     def predict(self, outputs: Float[Array, "*batch 2"]) -> Float[Array, "*batch 1"]:
         return self.mean_and_scale(outputs)[0][..., None]

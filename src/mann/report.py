@@ -1,6 +1,5 @@
 """Results for people: tables in the terminal, and the page of results."""
 
-import math
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +13,7 @@ from mann.evaluation import Evaluation, first_instance_ceiling, paper_rows
 from mann.experiments import EXPERIMENTS, load_experiment
 from mann.experiments.entries import Record, read_record
 from mann.experiments.entries import Table as Tabulated
+from mann.experiments.tables import markdown_table
 from mann.weights import Trained
 
 WIDTH = 150  # characters that the widest table needs
@@ -63,18 +63,39 @@ def print_evaluation(result: Evaluation, trained: Trained, console: Console | No
 
 
 def _print_regression(result: Evaluation, console: Console) -> None:
+    found = result.likelihood
+    assert found is not None
     console.print(f"{result.model}: {result.episodes} functions, {result.task.steps} samples of each")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("step", "model nll", "exact GP nll", "gap", "squared error"):
-        table.add_column(name, justify="right")
+    for name in ("step", "nll", "GP's nll", "gap", "error²", "GP's error²", "in 50 %", "in 95 %"):
+        table.add_column(name, justify="right", no_wrap=True)
     steps = result.task.steps
     for step in sorted({1, 2, 5, *range(10, steps + 1, 10), steps}):
-        if step <= steps:
-            ours, gp = result.nll["model"][step - 1], result.nll.get("gp", [math.nan] * steps)[step - 1]
-            error = result.squared_error[step - 1]
-            table.add_row(str(step), f"{ours:.3f}", f"{gp:.3f}", f"{ours - gp:.3f}", f"{error:.3f}")
+        if step > steps:
+            continue
+        i = step - 1
+        nll, error = (
+            {name: values[i] for name, values in both.items()} for both in (found.nll, found.squared_error)
+        )
+        table.add_row(
+            str(step),
+            f"{nll['model']:.3f}",
+            f"{nll['gp']:.3f}",
+            f"{nll['model'] - nll['gp']:.3f} ±{found.half_width['gap'][i]:.3f}",
+            f"{error['model']:.3f}",
+            f"{error['gp']:.3f}",
+            *(f"{100 * found.coverage[band]['model'][i]:.0f} %" for band in ("50", "95")),
+        )
     console.print(table)
-    console.print("Negative log-likelihood in nats per point: lower is better.")
+    if late := found.late_gap:
+        console.print(
+            f"Mean gap from step {late['first_step']} on: {late['value']:.3f} ±{late['half_width']:.3f} nats "
+            "per point"
+        )
+    console.print(
+        "nll: negative log-likelihood in nats per point, lower is better; GP: the exact process. ±: half of the "
+        "95 % interval.\nLast columns: how many samples lie inside the model's 50 % and 95 % band."
+    )
 
 
 def print_table(table: Tabulated, console: Console | None = None) -> None:
@@ -98,7 +119,7 @@ def load_records(folder: Path) -> dict[str, Record]:
 
 
 def write_report(results: Path, docs: Path) -> Path:
-    """Write docs/results.md and its figures; only experiments with records appear."""
+    """Write docs/results.md, its figures, and the pages of single experiments; only what has records appears."""
     sections = []
     for name in EXPERIMENTS:
         records = load_records(results / name)
@@ -107,6 +128,8 @@ def write_report(results: Path, docs: Path) -> Path:
             pictures = []
             if hasattr(experiment, "figures"):
                 pictures = experiment.figures(records, docs / "images")
+            if hasattr(experiment, "page"):
+                write_atomically(docs / f"{name}.md", experiment.page(records).encode())
             sections.append(results_section(name, experiment.table(records), pictures, docs))
     if not sections:
         raise MannError(
@@ -121,23 +144,18 @@ def write_report(results: Path, docs: Path) -> Path:
 INTRODUCTION = """# Results
 
 Made by `mann report` from the records in `results/`, which `mann reproduce NAME --scale full` wrote: configuration,
-training curve and test of every run. All tests are on classes never trained on (Omniglot 1201–1623), 2000 episodes,
-with 95 % intervals over episodes. Training used classes 1–1100; classes 1101–1200 were held out to choose the best
-checkpoint. Time is the sum of wall-clock time of a run on the cores that it had (see its record).
+training curve and test of every run. All tests are on classes never trained on (Omniglot 1201–1623) or on functions
+never trained on, 2000 episodes, with 95 % intervals over episodes. Training on Omniglot used classes 1–1100;
+classes 1101–1200 were held out to choose the best checkpoint. Time is the sum of wall-clock time of a run on the
+cores that it had (see its record).
 """
 
 
 def results_section(name: str, table: Tabulated, pictures: list[Path], docs: Path) -> str:
     """One experiment as Markdown."""
     lines = [f"## {table.title}", "", f"`mann reproduce {name} --scale full`", ""]
-    lines += [_markdown_row(table.columns), _markdown_row(["---"] * len(table.columns))]
-    lines += [_markdown_row(row) for row in table.rows]
-    lines += ["", table.note, ""]
+    lines += [markdown_table(table.columns, table.rows), "", table.note, ""]
     for path in pictures:
         if path.suffix == ".png":
             lines += [f"![{table.title}]({path.relative_to(docs).as_posix()})", ""]
     return "\n".join(lines)
-
-
-def _markdown_row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, PartitionSpec
 from scipy import stats
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from mann.data.functions import GaussianProcess, draw_function
+from mann.data.functions import GaussianProcess, cholesky, draw_function, draw_smooth
+from mann.episodes import Regression
 from mann.errors import MannError
 
 PROCESSES = [
@@ -107,3 +109,40 @@ def test_smallest_noise_that_is_accepted_is_safe():
 def test_impossible_hyperparameters_are_refused_by_name(field, value):
     with pytest.raises(MannError, match=field.replace("_", " ")):
         GaussianProcess(**{field: value})
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_functions_without_noise_have_the_covariance_of_the_kernel(process):
+    """The square root by eigenvectors, from the same normal numbers: f fᵀ = K, and no noise on a dense grid."""
+    x = np.linspace(-2, 2, 121, dtype=np.float32)[:, None]
+    keys = jax.random.split(jax.random.key(3), 5_000)
+    values = np.asarray(jax.jit(jax.vmap(lambda key: draw_smooth(key, jnp.asarray(x), process)))(keys))
+    # Standard error of an entry is at most variance · √(2 / count): five of them.
+    np.testing.assert_allclose(np.cov(values.T), kernel(process)(x), atol=5 * process.variance * 0.02)
+    # The second difference of a smooth function is nearly zero; a noise of s would give it a deviation of s√6.
+    curvature = np.diff(values[:500], 2, axis=1).std()
+    step = float(x[1, 0] - x[0, 0])
+    smooth = (
+        np.sqrt(3 * process.variance) * (step / process.length_scale) ** 2
+    )  # deviation of f'' times step²
+    assert curvature < smooth + 0.01 * np.sqrt(process.variance)
+
+
+@pytest.mark.parametrize("count", [1, 2, 50])
+def test_cholesky_factor_is_that_of_numpy(count):
+    x = points(count, 1)
+    matrix = kernel(PROCESSES[0])(x.astype(np.float64)) + 0.01 * np.eye(count)
+    factor = jax.jit(cholesky)(jnp.asarray(matrix, jnp.float32))
+    np.testing.assert_allclose(factor, np.linalg.cholesky(matrix), atol=1e-5)
+    assert not np.triu(factor, 1).any()
+
+
+def test_two_devices_draw_long_functions_at_the_same_time():
+    """With LAPACK's Cholesky factorisation this never came back."""
+    mesh = Mesh(np.array(jax.devices()[:2]), ("devices",))
+    task, keys = Regression(length=50), jax.random.split(jax.random.key(0), 16)
+    split = PartitionSpec("devices")
+    both = jax.shard_map(jax.vmap(task.draw), mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
+    expected = jax.jit(jax.vmap(task.draw))(keys).targets
+    for _ in range(20):
+        np.testing.assert_allclose(jax.jit(both)(keys).targets, expected, atol=1e-4)

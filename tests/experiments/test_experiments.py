@@ -16,6 +16,7 @@ from mann.experiments.tables import SHOWN, accuracies, cells, compared, paper_ac
 from mann.models import ModelConfig
 from mann.report import load_records, write_report
 
+REGRESSION_FIGURES = ("functions", "likelihood", "calibration")
 ROOT = Path(__file__).parents[2]
 
 
@@ -108,10 +109,12 @@ def test_the_page_shows_every_experiment_with_its_figures(smoke, tmp_path):
     for name in EXPERIMENTS:
         assert f"`mann reproduce {name} --scale full`" in page
     pictures = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line.startswith("![")]
-    assert len(pictures) == 4
+    assert len(pictures) == 7
     for picture in pictures:
         assert (tmp_path / picture).stat().st_size > 5000
         assert (tmp_path / picture).with_suffix(".svg").exists()
+    own = (tmp_path / "regression.md").read_text()
+    assert all("![" in own and f"(images/regression-{name}.png)" in own for name in REGRESSION_FIGURES)
     with pytest.raises(MannError, match="no records"):
         write_report(tmp_path / "nowhere", tmp_path)
 
@@ -119,12 +122,39 @@ def test_the_page_shows_every_experiment_with_its_figures(smoke, tmp_path):
 @pytest.mark.skipif(not (ROOT / "results").exists(), reason="runs in a checkout with its results")
 def test_the_committed_page_agrees_with_the_committed_records(tmp_path):
     assert write_report(ROOT / "results", tmp_path).read_text() == (ROOT / "docs" / "results.md").read_text()
+    if (ROOT / "results" / "regression").exists():
+        assert (tmp_path / "regression.md").read_text() == (ROOT / "docs" / "regression.md").read_text()
     for path in (ROOT / "results").glob("*/table.json"):
         table = load_experiment(path.parent.name).table(load_records(path.parent))
         assert read_record(path) == json.loads(json.dumps(table._asdict())), path
     for path in (ROOT / "results").glob("*/*.json"):
         assert path.stat().st_size < 100_000, path
         assert read_record(path).get("scale", "full") == "full", path
+
+
+def test_dimensions_of_regression_are_measured_one_at_a_time(smoke, capsys):
+    before = sorted((smoke / "smoke" / "results" / "regression").iterdir())
+    assert main(["reproduce", "regression", "--dim", "2", *scale(smoke)]) == 0
+    assert sorted((smoke / "smoke" / "results" / "regression").iterdir()) == before
+    assert main(["reproduce", "regression", "--dim", "2", *scale(smoke), "--only", "gp-1d*"]) == 2
+    assert "No entry of regression matches" in capsys.readouterr().err
+
+
+def test_regression_rows_are_the_records(smoke):
+    records = load_records(smoke / "smoke" / "results" / "regression")
+    regression = load_experiment("regression")
+    rows = {(row[0], row[1]): row for row in regression.table(records).rows}
+    test = records["gp-2d-mann-seed0"]["evaluations"][0]
+    row = rows["2", "MANN"]
+    assert row[2] == f"{test['nll']['model'][0]:.3f}"
+    assert row[8] == f"{test['nll']['model'][49]:.3f}"
+    gap = np.mean(np.subtract(test["nll"]["model"], test["nll"]["gp"])[19:])
+    assert row[9].startswith(f"{gap:.3f} ±")
+    assert row[11] == f"{100 * np.mean(test['coverage']['95']['model'][19:]):.1f}"
+    assert rows["2", "Exact GP"][2] == f"{test['nll']['gp'][0]:.3f}"
+    two = [records["gp-1d-mann-seed0"], records["gp-1d-lstm-seed0"]]
+    values = sorted(record["evaluations"][0]["late_gap"]["value"] for record in two)
+    assert regression.late_gap(two) == f"{np.mean(values):.3f} [{values[0]:.3f}, {values[1]:.3f}]"
 
 
 def test_entries_that_share_a_name_share_everything():

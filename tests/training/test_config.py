@@ -17,6 +17,8 @@ def test_json_round_trip_gives_the_same_configuration(config):
 
 def test_presets_are_what_their_names_say():
     assert PRESETS["omniglot-15-strings"].task == Classification(classes=15, length=100, labels="strings")
+    for dimensions in (1, 2, 3):
+        assert PRESETS[f"gp-{dimensions}d"].task.dimensions == dimensions
     paper = PRESETS["paper"]
     assert (paper.model.lrua.key_strength, paper.model.lrua.written) == ("none", "key")
     assert (paper.model.lrua.least_used, paper.model.lrua.decay) == ("per_head", 0.99)

@@ -30,7 +30,12 @@ class Arguments:
 
 
 def main(arguments: list[str]) -> int:
-    options = parse(Arguments, "eval", "Accuracy by instance on test classes, without learning.", arguments)
+    options = parse(
+        Arguments,
+        "eval",
+        "Accuracy by instance on test classes, or likelihood by step on test functions, without learning.",
+        arguments,
+    )
     prepare_jax(options.devices)
     from rich.progress import Progress
 

@@ -28,6 +28,8 @@ class Arguments:
     """Where records are written, in RESULTS/NAME; empty: results for full, RUNS/SCALE/results otherwise."""
     only: str = "*"
     """Measure only the entries whose name matches this pattern, such as '*-mann-*'; then others elsewhere."""
+    dim: int = 0
+    """regression: only the functions of 1, 2 or 3 variables; 0 means all."""
     list: bool = False
     """List the entries and which of them are done, without measuring anything."""
     devices: int = 0
@@ -51,7 +53,12 @@ def main(arguments: list[str]) -> int:
     runs = Path(options.runs) / options.scale
     results = Path(options.results or ("results" if options.scale == "full" else runs / "results"))
     episodes = TEST_EPISODES[options.scale]
-    chosen = [entry for entry in entries if fnmatch.fnmatch(entry.name, options.only)]
+    if options.dim and options.name != "regression":
+        raise MannError("Only the experiment regression has dimensions: leave --dim out.")
+    if options.dim not in (0, 1, 2, 3):
+        raise MannError(f"Regression is defined for 1, 2 or 3 dimensions, not {options.dim}.")
+    part = f"gp-{options.dim}d-*" if options.dim else "*"
+    chosen = [entry for entry in entries if all(fnmatch.fnmatch(entry.name, p) for p in (part, options.only))]
     if not chosen:
         names = ", ".join(entry.name for entry in entries)
         raise MannError(f"No entry of {options.name} matches {options.only!r}. There are: {names}.")
@@ -85,6 +92,9 @@ def main(arguments: list[str]) -> int:
     table = experiment.table(records)
     write_record(results / options.name / "table.json", table._asdict())
     print_table(table)
+    if hasattr(experiment, "figures"):
+        pictures: list[Path] = experiment.figures(records, results / options.name / "figures")
+        print("Pictures: " + ", ".join(str(path) for path in pictures if path.suffix == ".png"))
     missing = len(entries) - len(records)
     if missing:
         print(f"{missing} of {len(entries)} entries are still to be measured.")
@@ -102,4 +112,5 @@ experiments:
 `mann reproduce NAME --help` explains the options, for example:
   mann reproduce table1 --scale full --list            what it will train, and what is done
   mann reproduce table2 --scale full --only '15-*'     a part of it; the rest on another machine
+  mann reproduce regression --dim 1 --scale full       functions of one variable
 """

@@ -5,6 +5,7 @@ An experiment is a module with
     entries(scale)              the networks to train and test, as `Entry` objects
     table(records)              a `Table` from their records (by entry name; some may still be missing)
     figures(records, folder)    optional: pictures, as a list of paths
+    page(records)               optional: a page of its own, docs/NAME.md
 """
 
 from importlib import import_module
@@ -18,6 +19,7 @@ EXPERIMENTS = {
     "figure2": "accuracy by instance during training, then on unseen classes",
     "persistent": "memory not wiped between episodes",
     "curriculum": "15 to 25 classes in training, tested on 50 to 100",
+    "regression": "functions of a Gaussian process in 1, 2 and 3 dimensions, beside the exact process",
     "ablation": "the ambiguities of the paper, one changed at a time",
     "transfer": "trained on glyphs, tested on Omniglot, and the other way round",
     "learning_rates": "the baselines' learning rates, tuned on held-out training classes",

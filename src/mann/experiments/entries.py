@@ -167,8 +167,6 @@ class Neighbours(Entry):
             self.task,
             episodes,
             by_instance(counts),
-            {},
-            [],
         )
         return {"evaluations": [tested.to_json()]}
 

@@ -87,3 +87,7 @@ def with_title(title: str, columns: list[str], rows: list[list[str]], note: str 
 def number(value: float, suffix: str = "", form: str = ".1f") -> str:
     """A number in a cell; a dash where there is none."""
     return "–" if np.isnan(value) else f"{value:{form}}{suffix}"
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [columns, ["---"] * len(columns), *rows])

@@ -14,6 +14,7 @@ from mann import data
 from mann.data.render import Drawings, prepare
 from mann.episodes import Classification
 from mann.errors import MannError
+from mann.room import check_room
 from mann.training import checkpoint as files
 from mann.training import distributed
 from mann.training.config import Config, to_dict
@@ -83,6 +84,8 @@ def train(
     elif config is None:
         raise MannError("A new run needs a configuration.")
     mesh = distributed.make_mesh(config.batch)
+    local_batch = config.batch * len(mesh.local_devices) // mesh.size
+    check_room(config.task, config.model, max(local_batch, config.evaluate_episodes))
     pictures = load_pictures(config)
     trainer = Trainer(config, pictures.train, pictures.validation, mesh)
     if not resume:
