@@ -14,6 +14,7 @@ import io
 import json
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -86,9 +87,14 @@ async def everyone(port: int, browsers: int, pause: float) -> np.ndarray:
 
 def main(browsers: int, model: str) -> None:
     arguments = ["--port", "0", "--no-browser", "--browsers", str(2 * browsers), "--model", model]
-    with subprocess.Popen(
-        [sys.executable, "-m", "mann", "serve", *arguments], stdout=subprocess.PIPE, text=True
-    ) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            [sys.executable, "-m", "mann", "serve", *arguments, "--trials", f"{folder}/trials.sqlite"],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as server,
+    ):
         try:
             address = next(line for line in server.stdout if "http://" in line)
             port = int(address.split("127.0.0.1:")[1].split("/")[0])
