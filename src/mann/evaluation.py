@@ -31,10 +31,7 @@ T = TypeVar("T")
 SEED = 20160519  # of test episodes: never the seed of a training run
 CONFIDENCE = 1.959964  # standard normal quantile of a 95 % interval
 CHUNK = 40  # episodes a device in one call
-BANDS = {
-    50: 0.674490,
-    95: CONFIDENCE,
-}  # of a Gaussian prediction, in %: half the width in standard deviations
+BANDS = {50: 0.674490, 95: CONFIDENCE}  # of a Gaussian, in %: half their width in standard deviations
 LATE = 20  # regression: the mean gap to the exact GP is taken over the steps from this one on
 
 

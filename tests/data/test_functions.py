@@ -1,5 +1,7 @@
 """Gaussian process draws against scikit-learn and scipy."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -146,3 +148,16 @@ def test_two_devices_draw_long_functions_at_the_same_time():
     expected = jax.jit(jax.vmap(task.draw))(keys).targets
     for _ in range(20):
         np.testing.assert_allclose(jax.jit(both)(keys).targets, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_thousands_of_functions_a_second(dimensions):
+    draw_batch = jax.jit(jax.vmap(Regression(dimensions=dimensions, length=50).draw))
+    keys = jax.random.split(jax.random.key(0), 200)
+    jax.block_until_ready(draw_batch(keys))
+    seconds = []
+    for _ in range(10):
+        began = time.perf_counter()
+        jax.block_until_ready(draw_batch(keys))
+        seconds.append(time.perf_counter() - began)
+    assert 200 / min(seconds) > 2000

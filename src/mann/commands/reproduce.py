@@ -94,7 +94,8 @@ def main(arguments: list[str]) -> int:
     print_table(table)
     if hasattr(experiment, "figures"):
         pictures: list[Path] = experiment.figures(records, results / options.name / "figures")
-        print("Pictures: " + ", ".join(str(path) for path in pictures if path.suffix == ".png"))
+        for path in pictures[::2]:  # each is drawn twice, as PNG and SVG
+            print(f"Picture: {path}")
     missing = len(entries) - len(records)
     if missing:
         print(f"{missing} of {len(entries)} entries are still to be measured.")
