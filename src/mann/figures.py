@@ -19,6 +19,7 @@ from mann.errors import MannError
 from mann.memory import MemoryTrace
 
 matplotlib.use("Agg")
+matplotlib.rcParams["svg.hashsalt"] = "mann"
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -354,8 +355,8 @@ def ordinal(number: int) -> str:
 def _save(figure: Figure, folder: Path, name: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    for path in paths:
-        figure.savefig(path, dpi=150)
+    for path in paths:  # the same bytes for the same data: no date, no random names
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
     return paths
 
