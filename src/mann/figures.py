@@ -19,12 +19,12 @@ from mann.errors import MannError
 from mann.memory import MemoryTrace
 
 matplotlib.use("Agg")
-matplotlib.rcParams["svg.hashsalt"] = "mann"
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
 
+plt.rcParams["svg.hashsalt"] = "mann"  # the same names in every SVG file of the same picture
 RIGHT, WRONG, FIRST = "#1b7f4d", "#c0392b", "#6b7280"  # readable on white
 NETWORKS, EXACT = (
     {"MANN": "#1d4ed8", "LSTM": "#c2410c", "Feed-forward": "#6b7280"},
