@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mann.benchmark.timing import Work
 
 SECONDS = 1.5  # to measure one point of a growth curve
-UPDATES = 2  # in one call, where single updates may take a second
+UPDATES = 5  # in one call: fewer would time the call itself, and single updates may take a second
 
 
 def start(what: Literal["one_core", "growth"], setting: "Setting", devices: int) -> dict[str, Any]:
