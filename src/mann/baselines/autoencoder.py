@@ -27,7 +27,7 @@ class AutoencoderConfig:
     hidden: int = 200
     bottleneck: int = 32
     images: int = 60_000_000
-    """Augmented pictures to train on: three times what the network beside it sees."""
+    """Augmented pictures to train on."""
     batch: int = 800
     learning_rate: float = 1e-3
     seed: int = 0

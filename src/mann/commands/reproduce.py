@@ -2,7 +2,6 @@
 
 import dataclasses
 import fnmatch
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -67,10 +66,9 @@ def main(arguments: list[str]) -> int:
     for number, entry in enumerate(entries, start=1):
         path = results / options.name / f"{entry.name}.json"
         about = {"name": entry.name, "label": entry.label, "experiment": options.name, "scale": options.scale}
-        about |= entry.description()
         if path.exists():
             record = read_record(path)
-            if all(record.get(key) == json.loads(json.dumps(value)) for key, value in about.items()):
+            if all(record.get(key) == value for key, value in about.items()) and entry.made(record):
                 records[entry.name] = record
             elif entry in chosen:
                 raise MannError(
@@ -85,7 +83,7 @@ def main(arguments: list[str]) -> int:
             if measured is None:
                 print("Stopped and saved; the same command goes on from there.")
                 return 130
-            records[entry.name] = about | measured
+            records[entry.name] = about | entry.description() | measured
             write_record(path, records[entry.name])
     if options.list:
         return 0

@@ -21,7 +21,7 @@ from mann.episodes import Classification
 from mann.errors import MannError
 from mann.evaluation import CHUNK, SEED, Evaluation, by_instance, choose_task, evaluate, test_drawings
 from mann.metrics import InstanceCounts
-from mann.training.config import Config, DataConfig, to_dict
+from mann.training.config import Config, DataConfig, from_dict, to_dict
 from mann.training.display import make_display
 from mann.training.loop import load_pictures, train
 from mann.training.run import Run
@@ -49,6 +49,7 @@ class Test(NamedTuple):
     classes: int = 0
     length: int = 0
     dataset: str = ""
+    repeats: bool = False  # drawings may return within an episode, newly augmented
 
 
 class Entry(abc.ABC):
@@ -59,7 +60,11 @@ class Entry(abc.ABC):
 
     @abc.abstractmethod
     def description(self) -> dict[str, Any]:
-        """What decides the result: a record with another description is out of date."""
+        """What decides the result; it stands in the record."""
+
+    def made(self, record: Record) -> bool:
+        """Whether a record is of this entry: one with another description is out of date."""
+        return all(record.get(key) == value for key, value in _plain(self.description()).items())
 
     @abc.abstractmethod
     def measure(self, folder: Path, episodes: int) -> Record | None:
@@ -77,6 +82,11 @@ class Network(Entry):
 
     def description(self) -> dict[str, Any]:
         return {"config": to_dict(self.config), "tests": [test._asdict() for test in self.tests]}
+
+    def made(self, record: Record) -> bool:
+        # Fields that came later are missing in older records, and have their defaults.
+        tests = tuple(Test(**test) for test in record["tests"])
+        return from_dict(record["config"]) == self.config and tests == self.tests
 
     def measure(self, folder: Path, episodes: int) -> Record | None:
         run = Run(folder)
@@ -107,6 +117,7 @@ class Network(Entry):
         task = choose_task(trained, test.classes, test.length)
         if not isinstance(task, Classification):
             return evaluate(trained, task, None, episodes=episodes)
+        task = dataclasses.replace(task, repeats=test.repeats or task.repeats)
         drawings, dataset, class_range = test_drawings(trained, test.dataset)
         with Progress(transient=True) as bar:
             shown = bar.add_task(f"testing {self.name}", total=episodes)
@@ -177,6 +188,12 @@ ENVIRONMENT = ("python", "libraries", "processor", "cores", "devices", "git_comm
 def _updates_done(run: Run) -> int:
     records = run.read("metrics.jsonl")
     return int(records[-1]["update"]) if records else 0
+
+
+def _plain(content: dict[str, Any]) -> dict[str, Any]:
+    """As JSON would hold it."""
+    plain: dict[str, Any] = json.loads(json.dumps(content))
+    return plain
 
 
 def thin(records: Sequence[Record]) -> list[Record]:

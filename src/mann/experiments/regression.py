@@ -14,7 +14,7 @@ from mann.baselines import gp
 from mann.data.functions import draw_smooth
 from mann.episodes import Regression
 from mann.evaluation import LATE, SEED, predict_along
-from mann.experiments.entries import Entry, Network, Record, Scale, Table
+from mann.experiments.entries import Entry, Network, Record, Scale, Table, Test
 from mann.experiments.networks import SETTINGS, network, seeds
 from mann.experiments.tables import COST, markdown_table, number, training_cost
 from mann.figures import draw_coverage, draw_functions, draw_likelihood
@@ -53,7 +53,7 @@ def entries(scale: Scale) -> list[Entry]:
         label = "MANN" if model == "mann" else ""
         optimiser = SETTINGS[setting].optimiser  # the same for all: see the page
         for seed in seeds(scale) if (dimensions, model) == (1, "mann") else (0,):
-            made = network(setting, model, scale, seed, label=label, optimiser=optimiser)
+            made = network(setting, model, scale, seed, label=label, tests=(Test(),), optimiser=optimiser)
             found.append(Regressor(made.name, made.label, made.config, made.tests))
     return found
 

@@ -28,6 +28,7 @@ def table(records: dict[str, Record]) -> Table:
         label = found[0]["label"] if found else paper
         shorter = short_run(records, SETTING) if model == "mann" else ""
         rows += compared(label, found, paper_accuracy("table1", paper, 5), shorter, training_cost(found))
+        rows += other_reading(found) if model == "mann" else []
     rows += beyond(records, SETTING)
     columns = header("after 100 000 episodes: 2nd, 5th, 10th", COST)
     return with_title(TITLE, columns, [row + [""] * (len(columns) - len(row)) for row in rows])
@@ -37,6 +38,11 @@ def of_model(records: dict[str, Record], setting: str, model: str, suffix: str =
     """The records of one row, in order of their seeds."""
     prefix = f"{setting}-{model}{suffix}-seed"
     return [records[name] for name in sorted(records) if name.startswith(prefix)]
+
+
+def other_reading(found: list[Record]) -> list[list[str]]:
+    """The same networks where drawings may return within an episode (the second of `READINGS`)."""
+    return [[f"{found[0]['label']}; drawings may return", "ours", *cells(found, 1)]] if found else []
 
 
 def short_run(records: dict[str, Record], setting: str) -> str:

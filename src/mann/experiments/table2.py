@@ -2,7 +2,7 @@
 
 from mann.experiments.entries import Entry, Record, Scale, Table
 from mann.experiments.networks import convolutional, hundred_thousand, neighbours, network, seeds
-from mann.experiments.table1 import beyond, of_model, short_run
+from mann.experiments.table1 import beyond, of_model, other_reading, short_run
 from mann.experiments.tables import COST, compared, header, paper_accuracy, training_cost, with_title
 
 TITLE = "Table 2: string labels, 5 classes (length 50) and 15 classes (length 100)"
@@ -45,9 +45,9 @@ def table(records: dict[str, Record]) -> Table:
             label = found[0]["label"] if found else paper
             shorter = short_run(records, setting) if model == "mann" else ""
             numbers = paper_accuracy("table2", paper, classes)
-            rows += [
-                [str(classes), *row] for row in compared(label, found, numbers, shorter, training_cost(found))
-            ]
+            made = compared(label, found, numbers, shorter, training_cost(found))
+            made += other_reading(found) if model == "mann" else []
+            rows += [[str(classes), *row] for row in made]
         rows += [[str(classes), *row] for row in beyond(records, setting)]
     columns = ["classes", *header("after 100 000 episodes: 2nd, 5th, 10th", COST)]
     return with_title(TITLE, columns, [row + [""] * (len(columns) - len(row)) for row in rows])

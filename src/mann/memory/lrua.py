@@ -36,8 +36,8 @@ class LRUAConfig:
     """One least used slot for all heads, or head i writes to the i-th least used (n = number of reads)."""
     erased: Literal["one", "all", "none"] = "one"
     """Zero the single least used slot before writing (the paper), every slot marked least used, or none."""
-    decay: float = 0.95
-    """γ, the decay of usage (eq 5); 0.99 in the paper."""
+    decay: float = 0.99
+    """γ, the decay of usage (eq 5)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay <= 1:
@@ -46,7 +46,7 @@ class LRUAConfig:
             raise MannError(f"The initial key strength must be above 1, not {self.initial_strength}.")
 
 
-LITERAL = LRUAConfig(key_strength="none", written="key", least_used="per_head", decay=0.99)
+LITERAL = LRUAConfig(key_strength="none", written="key", least_used="per_head")
 
 
 class LRUAState(NamedTuple):

@@ -14,7 +14,7 @@ def _functions(dimensions: int, length_scale: float) -> Config:
     """
     return Config(
         task=Regression(dimensions=dimensions, process=GaussianProcess(length_scale=length_scale)),
-        model=ModelConfig(lrua=LRUAConfig(initial_strength=3.0, decay=0.99)),
+        model=ModelConfig(lrua=LRUAConfig(initial_strength=3.0)),
         optimiser=OptimiserConfig(learning_rate=8e-3),
         updates=10_000,
         evaluate_every=500,
@@ -25,19 +25,22 @@ def _functions(dimensions: int, length_scale: float) -> Config:
 PRESETS: dict[str, Config] = {
     "omniglot-5": Config(
         task=Classification(classes=5),
-        updates=25_000,
+        data=DataConfig(mirror=True),
+        updates=60_000,
         evaluate_every=500,
         averaging=0.999,
     ),
     "omniglot-5-strings": Config(
         task=Classification(classes=5, labels="strings"),
-        updates=15_000,
+        data=DataConfig(mirror=True),
+        updates=40_000,
         evaluate_every=500,
         averaging=0.999,
     ),
     "omniglot-15-strings": Config(
         task=Classification(classes=15, length=100, labels="strings"),
-        updates=15_000,
+        data=DataConfig(mirror=True),
+        updates=40_000,
         evaluate_every=500,
         averaging=0.999,
     ),
