@@ -379,7 +379,7 @@ def test_paper_preset_is_the_default_but_for_the_literal_reading_and_builds_with
         for field in dataclasses.fields(LRUAConfig)
         if getattr(PAPER.lrua, field.name) != getattr(LRUAConfig(), field.name)
     }
-    assert different == {"key_strength", "written", "least_used", "decay"}
+    assert different == {"key_strength", "written", "least_used"}
     assert dataclasses.replace(PAPER, lrua=LRUAConfig()) == ModelConfig()
     model = shape_of(PAPER, Classification(classes=5))
     assert model.controller.inputs.weight.shape == (405, 800)

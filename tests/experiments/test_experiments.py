@@ -10,9 +10,10 @@ import pytest
 from mann.cli import main
 from mann.errors import MannError
 from mann.experiments import EXPERIMENTS, load_experiment
-from mann.experiments.entries import Network, at_scale, read_record, thin
+from mann.experiments.entries import Network, at_scale, read_record, thin, typical_pace
+from mann.experiments.entries import Test as Tested
 from mann.experiments.networks import SETTINGS, changed, network
-from mann.experiments.tables import SHOWN, accuracies, cells, compared, paper_accuracy
+from mann.experiments.tables import SHOWN, accuracies, cells, compared, paper_accuracy, training_cost
 from mann.models import ModelConfig
 from mann.report import load_records, write_report
 
@@ -92,6 +93,16 @@ def test_another_configuration_is_not_mixed_in(smoke, capsys):
     other = Network(entry.name, entry.label, changed(entry.config, batch=6))
     with pytest.raises(MannError, match="another configuration"):
         other.measure(smoke / "smoke" / "5-onehot-mann-seed0", 4)
+
+
+def test_a_record_from_before_a_field_existed_is_still_good():
+    entry = network("5-onehot", "mann", "smoke", tests=(Tested(),))
+    record = json.loads(json.dumps(entry.description()))
+    del record["config"]["data"]["mirror"], record["tests"][0]["repeats"]
+    assert not entry.config.data.mirror
+    assert entry.made(record)
+    assert not dataclasses.replace(entry, tests=(Tested(repeats=True),)).made(record)
+    assert not dataclasses.replace(entry, config=changed(entry.config, data__mirror=True)).made(record)
 
 
 def test_mistakes_get_a_sentence(capsys):
@@ -195,6 +206,29 @@ def test_rows_compare_with_the_paper():
     empty["evaluations"][0]["instances"][9]["accuracy"] = None
     assert np.isnan(accuracies(empty)[9])
     assert cells([empty])[-1] == "–"
+
+
+def test_both_readings_of_repeated_drawings_are_tabled(smoke):
+    table1 = load_experiment("table1")
+    records = load_records(smoke / "smoke" / "results" / "table1")
+    strict, returning = records["5-onehot-mann-seed0"]["evaluations"]
+    rows = {tuple(row[:2]): row for row in table1.table(records).rows}
+    assert rows["MANN, LSTM", "ours"][2].startswith(f"{100 * strict['instances'][0]['accuracy']:.1f}")
+    row = rows["MANN, LSTM; drawings may return", "ours"]
+    assert row[2].startswith(f"{100 * returning['instances'][0]['accuracy']:.1f}")
+    assert strict["instances"] != returning["instances"]
+
+
+def test_the_time_of_a_row_leaves_pauses_out():
+    times = [
+        {"update": 100, "seconds": 5.0},
+        {"update": 200, "seconds": 15.0},
+        {"update": 300, "seconds": 999.0},
+    ]
+    assert typical_pace(times) == pytest.approx(0.1)
+    run = {"updates": 60_000, "episodes": 960_000, "seconds": 9999.0}
+    assert training_cost([run | {"seconds_per_update": 0.1}]) == "60 000 / 960 000 / 100 min"
+    assert training_cost([run, run]) == "60 000 / 960 000 / 167, 167 min"
 
 
 def test_scales_shorten_and_full_does_not():

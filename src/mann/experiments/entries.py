@@ -105,6 +105,7 @@ class Network(Entry):
             "updates": self.config.updates,
             "episodes": self.config.updates * self.config.batch,
             "seconds": run.read("times.jsonl")[-1]["seconds"],
+            "seconds_per_update": typical_pace(run.read("times.jsonl")),
             "environment": {key: sessions[-1][key] for key in ENVIRONMENT},
             "best_update": trained.description["best"]["update"],
             "trained_on": trained.description["classes"],
@@ -188,6 +189,12 @@ ENVIRONMENT = ("python", "libraries", "processor", "cores", "devices", "git_comm
 def _updates_done(run: Run) -> int:
     records = run.read("metrics.jsonl")
     return int(records[-1]["update"]) if records else 0
+
+
+def typical_pace(times: Sequence[Record]) -> float:
+    """Seconds an update: the median over the stretches between evaluations, so that pauses do not count."""
+    update, seconds = (np.array([0, *(record[key] for record in times)]) for key in ("update", "seconds"))
+    return float(np.median(np.diff(seconds) / np.diff(update)))
 
 
 def _plain(content: dict[str, Any]) -> dict[str, Any]:

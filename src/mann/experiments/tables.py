@@ -69,11 +69,12 @@ def header(*more: str) -> list[str]:
 
 
 def training_cost(records: Sequence[Record]) -> str:
-    """Updates, episodes and wall-clock time of a row's runs."""
+    """Updates, episodes and wall-clock time of a row's runs (without pauses, where that was measured)."""
     if not records or "updates" not in records[0]:
         return ""
     updates, episodes = (f"{records[0][key]:,}".replace(",", " ") for key in ("updates", "episodes"))
-    minutes = ", ".join(f"{record['seconds'] / 60:.0f}" for record in records)
+    pace = [record.get("seconds_per_update", record["seconds"] / record["updates"]) for record in records]
+    minutes = ", ".join(f"{records[0]['updates'] * seconds / 60:.0f}" for seconds in pace)
     return f"{updates} / {episodes} / {minutes} min"
 
 
