@@ -9,9 +9,8 @@ import pytest
 
 from mann.cli import main
 from mann.errors import MannError
-from mann.experiments import EXPERIMENTS, load_experiment
+from mann.experiments import EXPERIMENTS, entries, load_experiment
 from mann.experiments.entries import Network, at_scale, read_record, thin, typical_pace
-from mann.experiments.entries import Test as Tested
 from mann.experiments.networks import SETTINGS, changed, network
 from mann.experiments.tables import SHOWN, accuracies, cells, compared, paper_accuracy, training_cost
 from mann.models import ModelConfig
@@ -48,10 +47,10 @@ def made_up(accuracy, half=0.01, **more):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_smoke_leaves_records_and_a_table(smoke, name):
     folder = smoke / "smoke" / "results" / name
-    entries = load_experiment(name).entries("smoke")
+    chosen = load_experiment(name).entries("smoke")
     records = load_records(folder)
-    assert sorted(records) == sorted(entry.name for entry in entries)
-    for entry in entries:
+    assert sorted(records) == sorted(entry.name for entry in chosen)
+    for entry in chosen:
         record = records[entry.name]
         assert record["scale"] == "smoke"
         assert record["label"] == entry.label
@@ -60,7 +59,7 @@ def test_smoke_leaves_records_and_a_table(smoke, name):
             assert len(record["evaluations"]) == len(entry.tests)
     table = read_record(folder / "table.json")
     assert all(len(row) == len(table["columns"]) for row in table["rows"])
-    assert len(table["rows"]) >= len({entry.label for entry in entries})
+    assert len(table["rows"]) >= len({entry.label for entry in chosen})
 
 
 def test_the_same_command_does_nothing_twice(smoke, capsys, monkeypatch):
@@ -96,12 +95,12 @@ def test_another_configuration_is_not_mixed_in(smoke, capsys):
 
 
 def test_a_record_from_before_a_field_existed_is_still_good():
-    entry = network("5-onehot", "mann", "smoke", tests=(Tested(),))
+    entry = network("5-onehot", "mann", "smoke", tests=(entries.Test(),))
     record = json.loads(json.dumps(entry.description()))
     del record["config"]["data"]["mirror"], record["tests"][0]["repeats"]
     assert not entry.config.data.mirror
     assert entry.made(record)
-    assert not dataclasses.replace(entry, tests=(Tested(repeats=True),)).made(record)
+    assert not dataclasses.replace(entry, tests=(entries.Test(repeats=True),)).made(record)
     assert not dataclasses.replace(entry, config=changed(entry.config, data__mirror=True)).made(record)
 
 
