@@ -77,7 +77,7 @@ def test_one_update_is_the_gradient_of_the_mean_loss_over_the_whole_batch(pictur
         gradients.append(gradient)
     mean = jax.tree.map(lambda *leaves: sum(leaves) / TINY.batch, *gradients)
     arrays = eqx.filter(model, eqx.is_array)
-    rule = make_optimiser(TINY.optimiser, TINY.updates)
+    rule = make_optimiser(TINY.optimiser, TINY.updates, TINY.model.hidden)
     with jax.numpy_dtype_promotion("standard"):  # optax is not strict
         changes, _ = rule.update(eqx.filter(mean, eqx.is_array), rule.init(arrays), arrays)
     expected = eqx.apply_updates(arrays, changes)
@@ -183,7 +183,7 @@ def test_regression_trains_without_pictures():
     assert trainer.validate(state).nll.shape == (8, 6)
 
 
-@pytest.mark.parametrize("name", ["adamw", "rmsprop"])
+@pytest.mark.parametrize("name", ["muon", "adamw", "rmsprop"])
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
 @jax.numpy_dtype_promotion("standard")
 def test_optimisers_go_downhill(name, schedule):

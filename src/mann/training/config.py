@@ -34,10 +34,11 @@ class DataConfig:
 class OptimiserConfig:
     """How gradients become updates."""
 
-    name: Literal["adamw", "rmsprop"] = "adamw"
-    """AdamW, or centred RMSProp with momentum as in the paper (after Graves 2013)."""
+    name: Literal["muon", "adamw", "rmsprop"] = "muon"
+    """Muon for the weight matrices and AdamW for the rest; AdamW alone; or centred RMSProp with momentum as in
+    the paper (after Graves 2013)."""
     learning_rate: float = 1e-3
-    warmup: int = 100
+    warmup: int = 300
     """Updates over which the learning rate rises from zero."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """After the warm-up: fall to zero along a cosine over the whole run, or stay."""
@@ -45,7 +46,7 @@ class OptimiserConfig:
     """Largest norm of the gradient of all weights together; 0 means no clipping."""
     weight_decay: float = 0.0
     beta2: float = 0.999
-    """AdamW: decay of the second moment."""
+    """AdamW (also for what Muon leaves to it): decay of the second moment."""
     decay: float = 0.95
     """RMSProp: decay of the moving averages of the gradient and of its square."""
     momentum: float = 0.9

@@ -15,7 +15,7 @@ def _functions(dimensions: int, length_scale: float) -> Config:
     return Config(
         task=Regression(dimensions=dimensions, process=GaussianProcess(length_scale=length_scale)),
         model=ModelConfig(lrua=LRUAConfig(initial_strength=3.0)),
-        optimiser=OptimiserConfig(learning_rate=8e-3),
+        optimiser=OptimiserConfig(name="adamw", learning_rate=8e-3, warmup=100),
         updates=10_000,
         evaluate_every=500,
         averaging=0.999,
@@ -26,21 +26,21 @@ PRESETS: dict[str, Config] = {
     "omniglot-5": Config(
         task=Classification(classes=5),
         data=DataConfig(mirror=True),
-        updates=60_000,
+        updates=20_000,
         evaluate_every=500,
         averaging=0.999,
     ),
     "omniglot-5-strings": Config(
         task=Classification(classes=5, labels="strings"),
         data=DataConfig(mirror=True),
-        updates=40_000,
+        updates=20_000,
         evaluate_every=500,
         averaging=0.999,
     ),
     "omniglot-15-strings": Config(
         task=Classification(classes=15, length=100, labels="strings"),
         data=DataConfig(mirror=True),
-        updates=40_000,
+        updates=25_000,
         evaluate_every=500,
         averaging=0.999,
     ),

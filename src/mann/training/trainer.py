@@ -23,6 +23,7 @@ from mann.training.checkpoint import is_array
 from mann.training.config import Config, OptimiserConfig
 from mann.training.curriculum import Stage, bucket_task, stage_at
 from mann.training.distributed import AXIS
+from mann.training.muon import muon
 from mann.training.validation import make_tally
 
 
@@ -36,8 +37,10 @@ class TrainState(NamedTuple):
     update: Int[Array, ""]
 
 
-def make_optimiser(config: OptimiserConfig, updates: int) -> optax.GradientTransformation:
-    """The optimiser with its schedule and clipping."""
+def make_optimiser(
+    config: OptimiserConfig, updates: int, block: int = 1, devices: int = 1
+) -> optax.GradientTransformation:
+    """The optimiser with its schedule and clipping. `block` and `devices`: see `muon`."""
     if config.warmup >= updates:
         raise MannError(
             f"A warm-up of {config.warmup} updates does not fit into a run of {updates}: shorten it."
@@ -47,8 +50,10 @@ def make_optimiser(config: OptimiserConfig, updates: int) -> optax.GradientTrans
         rate = optax.warmup_cosine_decay_schedule(0.0, config.learning_rate, config.warmup, updates)
     elif config.warmup:
         rate = optax.linear_schedule(0.0, config.learning_rate, config.warmup)
-    if config.name == "adamw":
+    if config.name in ("muon", "adamw"):
         rule = optax.adamw(rate, b2=config.beta2, weight_decay=config.weight_decay)
+        if config.name == "muon":
+            rule = muon(rate, config.weight_decay, block, devices, others=rule)
     else:  # Graves 2013: centred, with momentum, and 1e-4 under the root
         rule = optax.rmsprop(
             rate, config.decay, eps=1e-4, eps_in_sqrt=True, centered=True, momentum=config.momentum
@@ -64,7 +69,7 @@ class Trainer:
     ) -> None:
         self.config, self.mesh = config, mesh
         self.output = output_of(config.task)
-        self.optimiser = make_optimiser(config.optimiser, config.updates)
+        self.optimiser = make_optimiser(config.optimiser, config.updates, config.model.hidden, mesh.size)
         self.local_mesh = distributed.local_mesh(mesh)
         self.train = distributed.replicate(train, mesh)
         self.validation = distributed.replicate(validation, self.local_mesh)
