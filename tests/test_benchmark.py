@@ -212,7 +212,14 @@ def test_quick_writes_finite_numbers(monkeypatch, tmp_path, capsys):
     assert main(["bench", "--quick", "--json", str(path), "--devices", "2"]) == 0
     result = json.loads(path.read_text())
     numbers = {"utilisation", "ms_per_update", "ms_model", "ms_draw", "ms_draw_one_core", "ms_forward"}
-    numbers |= {"ms_optimiser", "sgemm_gflops", "online_ms_p50", "online_ms_p99", "gflop_per_update"}
+    numbers |= {
+        "ms_optimiser",
+        "ms_muon",
+        "sgemm_gflops",
+        "online_ms_p50",
+        "online_ms_p99",
+        "gflop_per_update",
+    }
     numbers |= {"updates_per_second", "episodes_per_second"}
     compared = {"torch_ms_per_update", "speedup_vs_torch", "torch_threads"}
     if importlib.util.find_spec("torch"):

@@ -21,7 +21,7 @@ from mann.benchmark.timing import Report, Work, interleave, warm_up
 from mann.data.render import Drawings
 from mann.episodes import Classification
 from mann.models import build_model
-from mann.training.config import Config
+from mann.training.config import Config, OptimiserConfig
 from mann.training.distributed import make_mesh, usable_cores
 from mann.training.run import LIBRARIES
 from mann.training.trainer import Trainer
@@ -42,7 +42,10 @@ NETWORK_ROUNDS, NETWORK_UPDATES = 7, 2  # fewer than for the headline: some take
 class Setting:
     """What is measured, on noise of Omniglot's size, and how often."""
 
-    config: Config = Config(task=Classification(classes=5, length=50))
+    config: Config = Config(
+        task=Classification(classes=5, length=50), optimiser=OptimiserConfig(name="adamw")
+    )
+    """With Adam, as in PyTorch's loop; what Muon takes instead is measured apart."""
     classes: int = 1100
     drawings: int = 20
     rounds: int = 15
@@ -63,11 +66,18 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
     trainer = Trainer(config, drawings, None, mesh)
     state = trainer.initial_state()
     kept = jax.tree.map(jnp.copy, state)
+    evening = Trainer(
+        dataclasses.replace(config, optimiser=dataclasses.replace(config.optimiser, name="muon")),
+        drawings,
+        None,
+        mesh,
+    )
     works = {
         "update": parts.update_work(trainer, state, updates),
         "draw": parts.draw_work(config, drawings, mesh, updates),
         **parts.model_works(trainer, kept.model, updates),
         "optimiser": parts.optimiser_work(trainer, kept.model, kept.optimiser, updates),
+        "muon": parts.optimiser_work(evening, kept.model, evening.initial_state().optimiser, updates),
         **{f"sgemm {side}": work for side, work in parts.sgemm_works(mesh).items()},
     }
     torch, torch_note = torch_works(config, drawings)
@@ -95,6 +105,7 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
         "ms_forward": times["forward"].median,
         "ms_model": model.median,
         "ms_optimiser": times["optimiser"].median,
+        "ms_muon": times["muon"].median,
         "gflop_per_update": gflop,
         "sgemm_gflops": max(sgemm.values()),
         "utilisation": gflop / (model.median / 1e3) / max(sgemm.values()),

@@ -96,7 +96,7 @@ def model_works(
 
 
 def optimiser_work(trainer: Trainer, arrays: Model, state: Any, updates: int) -> Work:
-    """Clip the gradient and change the weights; every device does this for itself."""
+    """Clip the gradient and change the weights; every device does this for itself, but for shares of Muon."""
 
     def change(carry: tuple[Model, Any], gradients: Model) -> tuple[Model, Any]:
         def one(carry: tuple[Model, Any], gradient: Model) -> tuple[tuple[Model, Any], None]:

@@ -103,6 +103,7 @@ def print_headline(result: dict[str, Any], console: Console) -> None:
         ("  draw", "draw", f"{config['batch'] * task['length']} pictures"),
         ("  model", "model", "gradient of every weight"),
         ("  optimiser", "optimiser", "clip and Adam"),
+        ("  optimiser, Muon", "muon", "what training uses by default, in place of Adam"),
         ("forward alone", "forward", ""),
         ("draw on one core", "draw_one_core", ""),
         (

@@ -9,7 +9,7 @@ from mann.training.config import OptimiserConfig
 from mann.training.presets import PRESETS
 
 TITLE = "Ablation: one reading changed at a time, 5 classes, one-hot labels"
-UPDATES = 4000
+UPDATES = 2500
 LRUA = "model__lrua__"
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "default": ("our defaults", {}),
@@ -26,6 +26,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "slots256": ("256 slots", {"model__slots": 256}),
     "query-cell": ("query from the cell state", {"model__query": "cell"}),
     "no-reads": ("no reads to the controller", {"model__reads_to_controller": False}),
+    "adam": ("AdamW", {"optimiser": OptimiserConfig(name="adamw")}),
     "rmsprop": ("RMSProp, 1e-3", {"optimiser": OptimiserConfig(name="rmsprop")}),
     "paper": (
         "literal preset `paper`",

@@ -10,7 +10,7 @@ from mann.figures import ordinal
 TITLE = "Learning rates, by accuracy on held-out training classes"
 RATES = (3e-4, 1e-3, 3e-3)
 MODELS = ("lstm", "mann-feedforward", "ntm")
-UPDATES = 4000
+UPDATES = 2500
 SHOWN = (2, 5, 10)
 
 

@@ -7,6 +7,7 @@ from mann.training.config import DataConfig
 
 TITLE = "Transfer: 5 classes, one-hot labels, trained on one data set and tested on the other"
 SETS = {"glyphs": DataConfig(name="glyphs"), "omniglot": DataConfig(name="omniglot")}
+UPDATES = 6250
 TESTS = (Test(dataset="omniglot"), Test(dataset="glyphs"))
 
 
@@ -21,7 +22,7 @@ def entries(scale: Scale) -> list[Entry]:
             label=name,
             tests=tests,
             data=data,
-            updates=12_500,
+            updates=UPDATES,
         )
         for name, data in SETS.items()
         if scale != "smoke" or name == "glyphs"
