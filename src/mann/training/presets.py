@@ -48,6 +48,7 @@ PRESETS: dict[str, Config] = {
         task=Classification(classes=5),
         data=DataConfig(name="glyphs"),
         updates=6250,
+        evaluate_every=500,
         averaging=0.999,
     ),
     "paper": Config(
@@ -69,7 +70,7 @@ QUICKSTART = Config(
     task=Classification(classes=5),
     model=ModelConfig(hidden=128, slots=64, width=32),
     data=DataConfig(name="glyphs"),
-    updates=8000,
+    updates=4000,
     evaluate_every=500,
     averaging=0.99,
 )
