@@ -129,8 +129,10 @@ def draw_learning(panels: list[tuple[str, dict[str, Any]]], folder: Path, name: 
         axes.axvline(1.015 * end, color="#374151", linewidth=1, linestyle=":")
         axes.text(1.03 * end, 102, "test", fontsize=8, color="#374151")
         axes.set_title(title, fontsize=10, loc="left", pad=12)
+        shown = [tick for tick in axes.get_xticks() if 0 <= tick <= end]  # the test is not on this axis
+        axes.set_xticks(shown, [f"{tick / 1000:g}" for tick in shown])
         axes.set_xlim(0, 1.15 * end)
-        axes.set_xlabel("Episodes")
+        axes.set_xlabel("Episodes (thousands)")
         axes.set_ylabel("Accuracy (%)")
         _tidy(axes)
     handles, labels = grid[0, 0].get_legend_handles_labels()
