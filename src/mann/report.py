@@ -147,8 +147,8 @@ Made by `mann report` from the records in `results/`, which `mann reproduce NAME
 training curve and test of every run. All tests are on classes never trained on (Omniglot 1201–1623) or on functions
 never trained on, 2000 episodes, with 95 % intervals over episodes. Training on Omniglot used classes 1–1100;
 classes 1101–1200 were held out to choose the best checkpoint, and curves of training show the accuracy on them.
-Time is the number of updates times the median time of an update in that run (regression: its whole wall-clock time),
-on the cores that it had (`environment` in its record). Runs on one core shared the machine with another such run.
+Time is the number of updates times the median time of an update in that run (regression: its whole wall-clock
+time), on the cores that it had (`environment` in its record). Runs on one core shared the machine with another.
 """
 
 
