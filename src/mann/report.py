@@ -16,7 +16,7 @@ from mann.experiments.entries import Table as Tabulated
 from mann.experiments.tables import markdown_table
 from mann.weights import Trained
 
-WIDTH = 150  # characters that the widest table needs
+WIDTH = 170  # characters that the widest table needs
 
 
 def print_evaluation(result: Evaluation, trained: Trained, console: Console | None = None) -> None:
