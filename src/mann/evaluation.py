@@ -150,6 +150,7 @@ class Evaluation:
             return content | {
                 "classes": self.task.classes,
                 "labels": self.task.labels,
+                "repeats": self.task.repeats,
                 "class_ids": {"first": first, "last": last},
                 "first_instance_ceiling": first_instance_ceiling(self.task),
                 "instances": [
