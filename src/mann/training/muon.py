@@ -1,7 +1,8 @@
 """Muon (Jordan et al. 2024): the momentum of a weight matrix with its singular values evened out.
 
 A gradient of pixels has a few strong directions and many weak ones; here all move at about the same pace, and far
-fewer updates are needed than with Adam (experiment `ablation`). Biases, narrow matrices and the output layer are left to Adam.
+fewer updates are needed than with Adam (experiment `ablation`). Biases, narrow matrices and the output layer are
+left to Adam.
 """
 
 import itertools
