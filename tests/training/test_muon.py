@@ -1,3 +1,7 @@
+"""Muon against numpy's singular values and against Optax."""
+
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +36,7 @@ def test_singular_values_are_evened_out(shape, seed):
 
 @jax.numpy_dtype_promotion("standard")
 def test_steps_are_those_of_the_definition():
-    """Nesterov momentum, evened out gate by gate, with the size of Adam's steps; in numpy."""
+    """Nesterov momentum, evened out gate by gate; the rest is Adam's. In numpy."""
     rng = np.random.default_rng(0)
     weights = {
         "recurrent": rng.normal(size=(10, 32)),
@@ -56,6 +60,21 @@ def test_steps_are_those_of_the_definition():
         np.testing.assert_allclose(changes["recurrent"], -RATE * step, atol=1e-5)
         np.testing.assert_allclose(changes["narrow"], expected["narrow"], atol=1e-7)
         np.testing.assert_allclose(changes["bias"], expected["bias"], atol=1e-7)
+
+
+class Layers(NamedTuple):
+    inner: jax.Array
+    head: jax.Array
+
+
+@jax.numpy_dtype_promotion("standard")
+def test_the_output_layer_is_left_to_adam():
+    weights = Layers(jnp.ones((9, 8)), jnp.ones((9, 8)))
+    slope = jnp.asarray(np.random.default_rng(0).normal(size=(9, 8)), jnp.float32)
+    rule = muon(RATE, 0.0, block=8, devices=1, others=optax.sgd(1.0))
+    changes, _ = rule.update(Layers(slope, slope), rule.init(weights), weights)
+    np.testing.assert_allclose(changes.head, -slope)
+    assert np.abs(changes.inner + slope).max() > 0.1
 
 
 @jax.numpy_dtype_promotion("standard")
