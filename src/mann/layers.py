@@ -35,22 +35,23 @@ class Linear(eqx.Module):
 
 
 class ConvEncoder(eqx.Module):
-    """Four blocks of 3×3 convolution, group normalisation, ReLU and pooling: 20×20 pixels to `features`."""
+    """Four blocks of 3×3 convolution in steps of 2, normalisation and ReLU: 20×20 pixels to `features`."""
 
     convolutions: tuple[eqx.nn.Conv2d, ...]
     norms: tuple[eqx.nn.GroupNorm, ...]
 
     def __init__(self, features: int, *, key: PRNGKeyArray) -> None:
-        keys = jax.random.split(key, 4)
-        sizes = [1, features, features, features]
+        inner = -(-features // 2)
+        sizes = [1, inner, inner, inner, features]
+        padding = [1, 1, 1, 0]  # 20 → 10 → 5 → 3 → 1
         self.convolutions = tuple(
-            eqx.nn.Conv2d(size, features, 3, padding=1, key=k) for size, k in zip(sizes, keys, strict=True)
+            eqx.nn.Conv2d(sizes[i], sizes[i + 1], 3, stride=2, padding=padding[i], key=k)
+            for i, k in enumerate(jax.random.split(key, 4))
         )
-        self.norms = tuple(eqx.nn.GroupNorm(math.gcd(8, features), features) for _ in keys)
+        self.norms = tuple(eqx.nn.GroupNorm(1, size) for size in sizes[1:])
 
     def __call__(self, pixels: Float[Array, "400"]) -> Float[Array, "features"]:
         maps = pixels.reshape(1, SIZE, SIZE)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             maps = jax.nn.relu(norm(convolution(maps)))
-            maps = eqx.nn.MaxPool2d(2, 2)(maps)  # 20 → 10 → 5 → 2 → 1
         return maps.reshape(-1)

@@ -81,9 +81,15 @@ def hundred_thousand(setting: str, scale: Scale, seed: int = 0) -> Network:
 
 
 def convolutional(setting: str, scale: Scale) -> Network:
-    """Beyond the paper: the same MANN behind a small convolutional encoder."""
+    """Beyond the paper: the same MANN behind a small convolutional encoder, for the paper's 100 000 episodes."""
     return network(
-        setting, "mann", scale, suffix="-conv", label="MANN, LSTM, convolutions", model__encoder="conv"
+        setting,
+        "mann",
+        scale,
+        suffix="-conv",
+        label="MANN, LSTM, convolutions",
+        model__encoder="conv",
+        updates=HUNDRED_THOUSAND,
     )
 
 
