@@ -2,9 +2,9 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,22 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
+from matplotlib.lines import Line2D
 
 plt.rcParams["svg.hashsalt"] = "mann"  # the same names in every SVG file of the same picture
 RIGHT, WRONG, FIRST = "#1b7f4d", "#c0392b", "#6b7280"  # readable on white
-NETWORKS, EXACT = (
-    {"MANN": "#1d4ed8", "LSTM": "#c2410c", "Feed-forward": "#6b7280"},
-    "#1b7f4d",
-)  # of regression
+NETWORKS = {
+    "MANN": "#1d4ed8",
+    "MANN, LSTM": "#1d4ed8",
+    "MANN (NTM access), LSTM": "#6d28d9",
+    "MANN, feed-forward": "#0e7490",
+    "LSTM": "#c2410c",
+    "Feed-forward": "#6b7280",
+    "kNN (deep features)": "#1b7f4d",
+    "kNN (raw pixels)": "#b58900",
+    "Human": "#111827",
+}
+EXACT = "#1b7f4d"  # the Gaussian process
 CURVES = ((1, "#6b7280"), (2, "#c2410c"), (3, "#b58900"), (4, "#1b7f4d"), (5, "#1d4ed8"), (10, "#6d28d9"))
 
 
@@ -137,6 +146,62 @@ def draw_learning(panels: list[tuple[str, dict[str, Any]]], folder: Path, name: 
         _tidy(axes)
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, title="Instance", loc="outside right center", frameon=False)
+    return _save(figure, folder, name)
+
+
+class Series(NamedTuple):
+    """Accuracy in % of a network by instance, as the columns of a table have them; None where there is none."""
+
+    label: str
+    ours: Sequence[float] | None
+    paper: Sequence[float] | None
+
+
+def draw_comparison(
+    panels: list[tuple[str, list[Series]]], instances: Sequence[int], folder: Path, name: str
+) -> list[Path]:
+    """A panel a task: accuracy by instance of every network, ours as a line and the paper's dashed."""
+    figure, grid = plt.subplots(
+        1,
+        len(panels),
+        figsize=(2.6 + 4.2 * len(panels), 4.2),
+        layout="constrained",
+        squeeze=False,
+        sharey=True,
+    )
+    places = range(len(instances))
+    for axes, (title, shown) in zip(grid[0], panels, strict=True):
+        for series in shown:
+            colour = NETWORKS[series.label]
+            if series.paper is not None:
+                axes.plot(
+                    places,
+                    series.paper,
+                    "o--",
+                    color=colour,
+                    linewidth=1.1,
+                    markersize=4,
+                    markerfacecolor="white",
+                )
+            if series.ours is not None:
+                axes.plot(places, series.ours, "o-", color=colour, linewidth=1.9, markersize=4.5)
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.set_xticks(list(places), [ordinal(i) for i in instances])
+        axes.set_xlabel("Instance of a class in the episode")
+        axes.set_ylim(-3, 103)
+        _tidy(axes)
+    grid[0, 0].set_ylabel("Accuracy on classes never trained on (%)")
+    compared = {series.label for _, shown in panels for series in shown}
+    handles = [
+        Line2D([], [], color=colour, linewidth=1.9, label=label)
+        for label, colour in NETWORKS.items()
+        if label in compared
+    ]
+    handles += [
+        Line2D([], [], color="#374151", marker="o", markersize=4.5, label="ours"),
+        Line2D([], [], color="#374151", linestyle="--", marker="o", markerfacecolor="white", label="paper"),
+    ]
+    figure.legend(handles=handles, loc="outside right center", frameon=False)
     return _save(figure, folder, name)
 
 

@@ -12,7 +12,7 @@ from mann.errors import MannError
 from mann.experiments import EXPERIMENTS, entries, load_experiment
 from mann.experiments.entries import Network, at_scale, read_record, thin, typical_pace
 from mann.experiments.networks import SETTINGS, changed, network
-from mann.experiments.tables import SHOWN, accuracies, cells, compared, paper_accuracy, training_cost
+from mann.experiments.tables import SHOWN, accuracies, cells, compared, paper_accuracy, series, training_cost
 from mann.models import ModelConfig
 from mann.report import load_records, write_report
 
@@ -119,7 +119,7 @@ def test_the_page_shows_every_experiment_with_its_figures(smoke, tmp_path):
     for name in EXPERIMENTS:
         assert f"`mann reproduce {name} --scale full`" in page
     pictures = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line.startswith("![")]
-    assert len(pictures) == 7
+    assert len(pictures) == 9
     for picture in pictures:
         assert (tmp_path / picture).stat().st_size > 5000
         assert (tmp_path / picture).with_suffix(".svg").exists()
@@ -201,6 +201,10 @@ def test_rows_compare_with_the_paper():
     assert difference[2:4] == ["+48.6", "+2.2"]
     assert difference[-2] == "-13.1"
     assert cells([made_up(0.5)]) == ["50.0 ±1.0"] * len(SHOWN)
+    line = series("MANN", [made_up(0.9), made_up(0.8)], paper)
+    assert line.ours == pytest.approx([85.0] * len(SHOWN))
+    assert (line.label, line.paper) == ("MANN", paper)
+    assert series("Human", [], paper).ours is None
     empty = made_up(0.5)
     empty["evaluations"][0]["instances"][9]["accuracy"] = None
     assert np.isnan(accuracies(empty)[9])

@@ -1,8 +1,21 @@
 """Table 1: test accuracy with one-hot labels."""
 
+from pathlib import Path
+
 from mann.experiments.entries import Entry, Record, Scale, Table
-from mann.experiments.networks import convolutional, hundred_thousand, network, seeds
-from mann.experiments.tables import COST, cells, compared, header, paper_accuracy, training_cost, with_title
+from mann.experiments.networks import MODELS, convolutional, hundred_thousand, network, seeds
+from mann.experiments.tables import (
+    COST,
+    SHOWN,
+    cells,
+    compared,
+    header,
+    paper_accuracy,
+    series,
+    training_cost,
+    with_title,
+)
+from mann.figures import draw_comparison
 
 TITLE = "Table 1: 5 classes, one-hot labels, episodes of length 50"
 SETTING = "5-onehot"
@@ -22,16 +35,28 @@ def entries(scale: Scale) -> list[Entry]:
 
 
 def table(records: dict[str, Record]) -> Table:
-    rows = compared("Human", [], paper_accuracy("table1", "Human", 5))
-    for model, paper in ROWS.items():
+    rows = []
+    for model, label, paper in _rows():
         found = of_model(records, SETTING, model)
-        label = found[0]["label"] if found else paper
         shorter = short_run(records, SETTING) if model == "mann" else ""
-        rows += compared(label, found, paper_accuracy("table1", paper, 5), shorter, training_cost(found))
+        rows += compared(label, found, paper, shorter, training_cost(found))
         rows += other_reading(found) if model == "mann" else []
     rows += beyond(records, SETTING)
     columns = header("after 100 000 episodes: 2nd, 5th, 10th", COST)
     return with_title(TITLE, columns, [row + [""] * (len(columns) - len(row)) for row in rows])
+
+
+def figures(records: dict[str, Record], folder: Path) -> list[Path]:
+    lines = [series(label, of_model(records, SETTING, model), paper) for model, label, paper in _rows()]
+    return draw_comparison([("5 classes, one-hot labels", lines)], SHOWN, folder, "table1")
+
+
+def _rows() -> list[tuple[str, str, list[float]]]:
+    """Network, label and the paper's row."""
+    human = [("human", "Human", paper_accuracy("table1", "Human", 5))]
+    return human + [
+        (model, MODELS[model][0], paper_accuracy("table1", name, 5)) for model, name in ROWS.items()
+    ]
 
 
 def of_model(records: dict[str, Record], setting: str, model: str, suffix: str = "") -> list[Record]:

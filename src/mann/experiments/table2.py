@@ -1,11 +1,24 @@
 """Table 2: test accuracy with five-letter strings as labels."""
 
+from pathlib import Path
+
 from mann.experiments.entries import Entry, Record, Scale, Table
-from mann.experiments.networks import convolutional, hundred_thousand, neighbours, network, seeds
+from mann.experiments.networks import MODELS, convolutional, hundred_thousand, neighbours, network, seeds
 from mann.experiments.table1 import beyond, of_model, other_reading, short_run
-from mann.experiments.tables import COST, compared, header, paper_accuracy, training_cost, with_title
+from mann.experiments.tables import (
+    COST,
+    SHOWN,
+    compared,
+    header,
+    paper_accuracy,
+    series,
+    training_cost,
+    with_title,
+)
+from mann.figures import draw_comparison
 
 TITLE = "Table 2: string labels, 5 classes (length 50) and 15 classes (length 100)"
+SETTINGS = {5: "5-strings", 15: "15-strings"}
 ROWS = {  # ours: the paper's name for 5 and for 15 classes
     "knn-raw": ("kNN (raw pixels)", "kNN (raw pixels)"),
     "knn-deep": ("kNN (deep features)", "kNN (deep features)"),
@@ -32,22 +45,36 @@ def entries(scale: Scale) -> list[Entry]:
 
 def table(records: dict[str, Record]) -> Table:
     rows = []
-    for classes, setting, which in ((5, "5-strings", 0), (15, "15-strings", 1)):
-        for model, names in ROWS.items():
-            paper = names[which]
-            if paper is None:
-                continue
-            found = (
-                [records[f"{setting}-{model}"]]
-                if f"{setting}-{model}" in records
-                else of_model(records, setting, model)
-            )
-            label = found[0]["label"] if found else paper
+    for classes, setting in SETTINGS.items():
+        for model, label, found, paper in _rows(records, classes):
             shorter = short_run(records, setting) if model == "mann" else ""
-            numbers = paper_accuracy("table2", paper, classes)
-            made = compared(label, found, numbers, shorter, training_cost(found))
+            made = compared(label, found, paper, shorter, training_cost(found))
             made += other_reading(found) if model == "mann" else []
             rows += [[str(classes), *row] for row in made]
         rows += [[str(classes), *row] for row in beyond(records, setting)]
     columns = ["classes", *header("after 100 000 episodes: 2nd, 5th, 10th", COST)]
     return with_title(TITLE, columns, [row + [""] * (len(columns) - len(row)) for row in rows])
+
+
+def figures(records: dict[str, Record], folder: Path) -> list[Path]:
+    panels = [
+        (
+            f"{classes} classes, strings as labels",
+            [series(label, found, paper) for _, label, found, paper in _rows(records, classes)],
+        )
+        for classes in SETTINGS
+    ]
+    return draw_comparison(panels, SHOWN, folder, "table2")
+
+
+def _rows(records: dict[str, Record], classes: int) -> list[tuple[str, str, list[Record], list[float]]]:
+    """Network, label, our records and the paper's row."""
+    setting = SETTINGS[classes]
+    rows = []
+    for model, names in ROWS.items():
+        if paper := names[list(SETTINGS).index(classes)]:
+            single = f"{setting}-{model}"
+            found = [records[single]] if single in records else of_model(records, setting, model)
+            label = MODELS[model][0] if model in MODELS else paper
+            rows.append((model, label, found, paper_accuracy("table2", paper, classes)))
+    return rows

@@ -6,7 +6,7 @@ import numpy as np
 
 from mann.evaluation import load_paper
 from mann.experiments.entries import Record, Table
-from mann.figures import ordinal
+from mann.figures import Series, ordinal
 
 SHOWN = (1, 2, 3, 4, 5, 10)  # the instances that the paper tables
 
@@ -56,12 +56,21 @@ def compared(
     if paper is not None:
         rows.append([label, "paper", *(f"{value:.1f}" for value in paper), *empty])
     if records and paper is not None:
-        ours = np.stack([accuracies(record) for record in records]).mean(0)
-        differences = [
-            number(ours[i - 1] - value, form="+.1f") for i, value in zip(SHOWN, paper, strict=True)
-        ]
+        ours = mean_accuracies(records)
+        differences = [number(a - b, form="+.1f") for a, b in zip(ours, paper, strict=True)]
         rows.append([label, "difference", *differences, *empty])
     return rows
+
+
+def mean_accuracies(records: Sequence[Record]) -> list[float]:
+    """The mean over runs for each instance in `SHOWN`."""
+    values = np.stack([accuracies(record) for record in records]).mean(0)
+    return [float(values[i - 1]) for i in SHOWN]
+
+
+def series(label: str, records: Sequence[Record], paper: Sequence[float] | None) -> Series:
+    """A row of the table as a line of its figure."""
+    return Series(label, mean_accuracies(records) if records else None, paper)
 
 
 def header(*more: str) -> list[str]:
