@@ -38,5 +38,8 @@ def table(records: dict[str, Record]) -> Table:
         shown = [number(100 * (last["accuracy"][i - 1] or math.nan)) for i in SHOWN]
         rows.append([record["label"], f"{rate:g}", f"{last['held_out_loss']:.3f}", *shown])
     columns = ["network", "learning rate", "held-out loss", *(ordinal(i) for i in SHOWN)]
-    note = f"5 classes, string labels, {UPDATES} updates. The feed-forward network stays at chance with any."
+    note = (
+        f"5 classes, string labels, {UPDATES} updates. The feed-forward network without a memory cannot know an "
+        "episode's labels, and keeps the preset's rate."
+    )
     return Table(TITLE, columns, rows, note)
