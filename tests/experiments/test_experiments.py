@@ -200,6 +200,7 @@ def test_rows_compare_with_the_paper():
     assert theirs[2:4] == ["36.4", "82.8"]
     assert difference[2:4] == ["+48.6", "+2.2"]
     assert difference[-2] == "-13.1"
+    assert compared("MANN", [made_up(0.98099)], paper)[2][-1] == "+0.0"  # no minus
     assert cells([made_up(0.5)]) == ["50.0 ±1.0"] * len(SHOWN)
     line = series("MANN", [made_up(0.9), made_up(0.8)], paper)
     assert line.ours == pytest.approx([85.0] * len(SHOWN))
@@ -209,6 +210,12 @@ def test_rows_compare_with_the_paper():
     empty["evaluations"][0]["instances"][9]["accuracy"] = None
     assert np.isnan(accuracies(empty)[9])
     assert cells([empty])[-1] == "–"
+
+
+def test_learning_rates_show_zero_as_zero():
+    last = {"accuracy": [0.0, 0.0, *[0.5] * 7, None], "held_out_loss": 1.0}
+    record = {"label": "LSTM", "config": {"optimiser": {"learning_rate": 1e-3}}, "metrics": [last]}
+    assert load_experiment("learning_rates").table({"a": record}).rows[0][3:] == ["0.0", "50.0", "–"]
 
 
 def test_both_readings_of_repeated_drawings_are_tabled(smoke):

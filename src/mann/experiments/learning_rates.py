@@ -35,7 +35,8 @@ def table(records: dict[str, Record]) -> Table:
     for record in records.values():
         rate = record["config"]["optimiser"]["learning_rate"]
         last = record["metrics"][-1]
-        shown = [number(100 * (last["accuracy"][i - 1] or math.nan)) for i in SHOWN]
+        found = [last["accuracy"][i - 1] for i in SHOWN]
+        shown = [number(math.nan if value is None else 100 * value) for value in found]
         rows.append([record["label"], f"{rate:g}", f"{last['held_out_loss']:.3f}", *shown])
     columns = ["network", "learning rate", "held-out loss", *(ordinal(i) for i in SHOWN)]
     note = (

@@ -57,7 +57,7 @@ def compared(
         rows.append([label, "paper", *(f"{value:.1f}" for value in paper), *empty])
     if records and paper is not None:
         ours = mean_accuracies(records)
-        differences = [number(a - b, form="+.1f") for a, b in zip(ours, paper, strict=True)]
+        differences = [number(a - b, form="+z.1f") for a, b in zip(ours, paper, strict=True)]
         rows.append([label, "difference", *differences, *empty])
     return rows
 
