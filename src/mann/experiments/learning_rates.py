@@ -8,7 +8,7 @@ from mann.experiments.tables import number
 from mann.figures import ordinal
 
 TITLE = "Learning rates, by accuracy on held-out training classes"
-RATES = (3e-4, 1e-3, 3e-3)
+RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 MODELS = ("lstm", "mann-feedforward", "ntm")
 UPDATES = 2500
 SHOWN = (2, 5, 10)
