@@ -6,7 +6,6 @@ from typing import Any
 from mann.baselines.autoencoder import AutoencoderConfig
 from mann.episodes import Classification
 from mann.experiments.entries import Neighbours, Network, Scale, Test, at_scale
-from mann.models import ModelConfig
 from mann.training.config import Config
 from mann.training.presets import PRESETS
 
@@ -67,7 +66,7 @@ def network(
     """One of `MODELS` on one of `SETTINGS`, with whatever else is changed."""
     name, choices = MODELS[model]
     config = changed(SETTINGS[setting], seed=seed)
-    config = dataclasses.replace(config, model=_model(config.model, choices))
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, **choices))
     if model in LEARNING_RATES:
         config = changed(config, optimiser__learning_rate=LEARNING_RATES[model])
     config = changed(config, **changes)
@@ -106,7 +105,3 @@ def neighbours(setting: str, deep: bool, scale: Scale) -> Neighbours:
     kind = "deep" if deep else "raw"
     label = "kNN (deep features)" if deep else "kNN (raw pixels)"
     return Neighbours(f"{setting}-knn-{kind}", label, config.task, config.data, autoencoder)
-
-
-def _model(model: ModelConfig, choices: dict[str, Any]) -> ModelConfig:
-    return dataclasses.replace(model, **choices)
