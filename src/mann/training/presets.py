@@ -26,7 +26,7 @@ PRESETS: dict[str, Config] = {
     "omniglot-5": Config(
         task=Classification(classes=5),
         data=DataConfig(mirror=True),
-        updates=20_000,
+        updates=40_000,
         evaluate_every=500,
         averaging=0.999,
     ),
@@ -40,7 +40,7 @@ PRESETS: dict[str, Config] = {
     "omniglot-15-strings": Config(
         task=Classification(classes=15, length=100, labels="strings"),
         data=DataConfig(mirror=True),
-        updates=25_000,
+        updates=35_000,
         evaluate_every=500,
         averaging=0.999,
     ),
