@@ -12,7 +12,16 @@ from mann.errors import MannError
 from mann.experiments import EXPERIMENTS, entries, load_experiment
 from mann.experiments.entries import Network, at_scale, read_record, thin, typical_pace
 from mann.experiments.networks import SETTINGS, changed, network
-from mann.experiments.tables import SHOWN, accuracies, cells, compared, paper_accuracy, series, training_cost
+from mann.experiments.tables import (
+    SHOWN,
+    accuracies,
+    cells,
+    compared,
+    paper_accuracy,
+    series,
+    stated_rates,
+    training_cost,
+)
 from mann.models import ModelConfig
 from mann.report import load_records, write_report
 
@@ -216,6 +225,20 @@ def test_learning_rates_show_zero_as_zero():
     last = {"accuracy": [0.0, 0.0, *[0.5] * 7, None], "held_out_loss": 1.0}
     record = {"label": "LSTM", "config": {"optimiser": {"learning_rate": 1e-3}}, "metrics": [last]}
     assert load_experiment("learning_rates").table({"a": record}).rows[0][3:] == ["0.0", "50.0", "–"]
+
+
+def test_learning_rates_are_stated_with_the_table():
+    def trained(label, rate):
+        return made_up(0.5) | {"label": label, "config": {"optimiser": {"learning_rate": rate}}}
+
+    records = {
+        "a": trained("MANN", 1e-3),
+        "b": trained("LSTM", 3e-3),
+        "c": trained("MANN", 1e-3),
+        "knn": made_up(0.5),
+    }
+    assert stated_rates(records).endswith(": 0.001 (MANN); 0.003 (LSTM).")
+    assert stated_rates({"knn": made_up(0.5)}) == ""
 
 
 def test_both_readings_of_repeated_drawings_are_tabled(smoke):

@@ -12,6 +12,7 @@ from mann.experiments.tables import (
     header,
     paper_accuracy,
     series,
+    stated_rates,
     training_cost,
     with_title,
 )
@@ -53,7 +54,8 @@ def table(records: dict[str, Record]) -> Table:
             rows += [[str(classes), *row] for row in made]
         rows += [[str(classes), *row] for row in beyond(records, setting)]
     columns = ["classes", *header("after 100 000 episodes: 2nd, 5th, 10th", COST)]
-    return with_title(TITLE, columns, [row + [""] * (len(columns) - len(row)) for row in rows])
+    filled = [row + [""] * (len(columns) - len(row)) for row in rows]
+    return with_title(TITLE, columns, filled, stated_rates(records))
 
 
 def figures(records: dict[str, Record], folder: Path) -> list[Path]:

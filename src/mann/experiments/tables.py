@@ -87,6 +87,17 @@ def training_cost(records: Sequence[Record]) -> str:
     return f"{updates} / {episodes} / {minutes} min"
 
 
+def stated_rates(records: dict[str, Record]) -> str:
+    """The learning rate of every network, in a sentence."""
+    networks: dict[float, dict[str, None]] = {}
+    for record in records.values():
+        if "config" in record:
+            rate = record["config"]["optimiser"]["learning_rate"]
+            networks.setdefault(rate, {})[record["label"]] = None
+    stated = "; ".join(f"{rate:g} ({', '.join(labels)})" for rate, labels in sorted(networks.items()))
+    return f"Learning rates (experiment `learning_rates`): {stated}." if stated else ""
+
+
 COST = "updates / episodes / time"  # the column that `training_cost` fills
 
 
