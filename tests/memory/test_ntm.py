@@ -17,6 +17,15 @@ STRENGTH, GATE, BACK, STAY, FORTH, SHARPNESS = range(6)  # columns of a head
 call = eqx.filter_jit(lambda module, query, state: module(query, state))
 
 
+def written_slots(module):
+    """Where the write head has most of its weight, step by step, and how much."""
+    state, found = module.initial_state(), []
+    for query in queries(6):
+        _, state = call(module, query, state)
+        found.append(np.asarray(state.weights[-1]))
+    return [int(weights.argmax()) for weights in found], min(weights.max() for weights in found)
+
+
 def build(config=None, scale=3.0):
     module = NTM(H, M, W, R, config or NTMConfig(), key=jax.random.key(1))
     return jax.tree.map(lambda leaf: leaf * scale if leaf.ndim == 2 else leaf, module)
@@ -133,6 +142,14 @@ def test_trace_separates_reading_from_writing_and_has_no_usage():
     np.testing.assert_array_equal(trace.write_weights, state.weights[R:])
     np.testing.assert_array_equal(trace.memory, state.memory)
     assert trace.usage is None
+
+
+def test_moving_heads_start_by_writing_one_slot_after_the_other():
+    slots, weight = written_slots(build(NTMConfig(initial_heads="moving"), scale=0.1))
+    assert slots == [1, 2, 3, 4, 5, 6]
+    assert weight > 0.5
+    slots, _ = written_slots(build(NTMConfig(), scale=0.1))
+    assert slots != [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

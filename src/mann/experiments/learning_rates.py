@@ -9,7 +9,7 @@ from mann.figures import ordinal
 
 TITLE = "Learning rates, by accuracy on held-out training classes"
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
-MODELS = ("lstm", "mann-feedforward", "ntm")
+MODELS = ("lstm", "mann-feedforward", "ntm", "ntm-moving")
 UPDATES = 2500
 SHOWN = (2, 5, 10)
 

@@ -6,6 +6,7 @@ from typing import Any
 from mann.baselines.autoencoder import AutoencoderConfig
 from mann.episodes import Classification
 from mann.experiments.entries import Neighbours, Network, Scale, Test, at_scale
+from mann.memory import NTMConfig
 from mann.training.config import Config
 from mann.training.presets import PRESETS
 
@@ -20,6 +21,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mann": ("MANN, LSTM", {}),
     "mann-feedforward": ("MANN, feed-forward", {"controller": "feedforward"}),
     "ntm": ("MANN (NTM access), LSTM", {"memory": "ntm"}),
+    "ntm-moving": (
+        "MANN (NTM access, heads start moving), LSTM",
+        {"memory": "ntm", "ntm": NTMConfig(initial_strength=10.0, initial_heads="moving")},
+    ),
     "lstm": ("LSTM", {"memory": "none"}),
     "feedforward": ("Feed-forward", {"controller": "feedforward", "memory": "none"}),
 }

@@ -38,7 +38,8 @@ def entries(scale: Scale) -> list[Entry]:
     for setting in ("15-strings", "5-strings"):
         chosen += [network(setting, "mann", scale, seed) for seed in seeds(scale)]
         chosen += [hundred_thousand(setting, scale, seed) for seed in seeds(scale)]
-        others = ["lstm", "feedforward", "mann-feedforward"] + ["ntm"] * (setting == "15-strings")
+        others = ["lstm", "feedforward", "mann-feedforward"]
+        others += ["ntm", "ntm-moving"] if setting == "15-strings" else []
         chosen += [network(setting, model, scale) for model in others]
         chosen += [neighbours(setting, deep, scale) for deep in (False, True)]
     return [*chosen, convolutional("15-strings", scale)]
@@ -52,7 +53,9 @@ def table(records: dict[str, Record]) -> Table:
             made = compared(label, found, paper, shorter, training_cost(found))
             made += other_reading(found) if model == "mann" else []
             rows += [[str(classes), *row] for row in made]
-        rows += [[str(classes), *row] for row in beyond(records, setting)]
+        moving = of_model(records, setting, "ntm-moving")
+        made = compared(MODELS["ntm-moving"][0], moving, None, "", training_cost(moving))
+        rows += [[str(classes), *row] for row in made + beyond(records, setting)]
     columns = ["classes", *header("after 100 000 episodes: 2nd, 5th, 10th", COST)]
     filled = [row + [""] * (len(columns) - len(row)) for row in rows]
     return with_title(TITLE, columns, filled, stated_rates(records))

@@ -5,7 +5,7 @@ The paper's comparison row "MANN (NTM)": one write head with erase and add, and 
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,10 +24,19 @@ class NTMConfig:
 
     initial_strength: float = 1.0
     """Where the key strength β starts, roughly; it is softplus(linear + initial_strength)."""
+    initial_heads: Literal["even", "moving"] = "even"
+    """How heads start: every move as likely as any other, or the write head moving on by a slot a step and the
+    read heads looking by content. Only biases differ, and training may change them."""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.initial_strength):
             raise MannError("The initial key strength of the NTM must be a finite number.")
+
+
+HEADS = {  # biases of strength, gate, the moves by −1, 0, +1, and sharpening: of read heads, of the write head
+    "even": ((0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 0, 0)),
+    "moving": ((0, 2, 0, 3, 0, 3), (0, -2, 0, 0, 3, 3)),
+}
 
 
 class NTMState(NamedTuple):
@@ -52,7 +61,12 @@ class NTM(Memory):
     ) -> None:
         key_key, addressing_key, erase_key, add_key = jax.random.split(key, 4)
         self.keys = Linear(query, (heads + 1) * width, key=key_key)
-        self.addressing = Linear(query, (heads + 1) * 6, key=addressing_key)
+        reading, writing = HEADS[config.initial_heads]
+        self.addressing = eqx.tree_at(
+            lambda linear: linear.bias,
+            Linear(query, (heads + 1) * 6, key=addressing_key),
+            jnp.array(heads * reading + writing, jnp.float32),
+        )
         self.erase = Linear(query, width, key=erase_key)
         self.add = Linear(query, width, key=add_key)
         self.slots, self.width, self.heads, self.config = slots, width, heads, config
