@@ -224,7 +224,13 @@ def test_rows_compare_with_the_paper():
 def test_learning_rates_show_zero_as_zero():
     last = {"accuracy": [0.0, 0.0, *[0.5] * 7, None], "held_out_loss": 1.0}
     record = {"label": "LSTM", "config": {"optimiser": {"learning_rate": 1e-3}}, "metrics": [last]}
-    assert load_experiment("learning_rates").table({"a": record}).rows[0][3:] == ["0.0", "50.0", "–"]
+    experiment = load_experiment("learning_rates")
+    first, *_, final = [entry.name for entry in experiment.entries("full")]
+    rows = experiment.table(
+        {final: record | {"label": "last"}, first: record}
+    ).rows  # in the order of entries
+    assert rows[0][3:] == ["0.0", "50.0", "–"]
+    assert [row[0] for row in rows] == ["LSTM", "last"]
 
 
 def test_learning_rates_are_stated_with_the_table():

@@ -4,7 +4,7 @@ import math
 
 from mann.experiments.entries import Entry, Record, Scale, Table
 from mann.experiments.networks import network
-from mann.experiments.tables import number
+from mann.experiments.tables import in_order, number
 from mann.figures import ordinal
 
 TITLE = "Learning rates, by accuracy on held-out training classes"
@@ -32,7 +32,7 @@ def entries(scale: Scale) -> list[Entry]:
 
 def table(records: dict[str, Record]) -> Table:
     rows = []
-    for record in records.values():
+    for record in in_order(entries("full"), records):
         rate = record["config"]["optimiser"]["learning_rate"]
         last = record["metrics"][-1]
         found = [last["accuracy"][i - 1] for i in SHOWN]

@@ -6,7 +6,7 @@ from pathlib import Path
 from mann.episodes import Classification
 from mann.experiments.entries import Entry, Network, Record, Scale, Table
 from mann.experiments.networks import HUNDRED_THOUSAND, hundred_thousand, network
-from mann.experiments.tables import COST, compared, header, training_cost, with_title
+from mann.experiments.tables import COST, compared, header, in_order, training_cost, with_title
 from mann.figures import draw_learning
 
 TITLE = "Persistent memory: 5 classes (length 50) and 10 classes (length 75), one-hot labels"
@@ -42,8 +42,7 @@ def _entry(classes: int, persistent: bool, scale: Scale) -> Network:
 def table(records: dict[str, Record]) -> Table:
     rows = [
         row
-        for entry in entries("full")
-        if (record := records.get(entry.name))
+        for record in in_order(entries("full"), records)
         for row in compared(record["label"], [record], None, training_cost([record]))
     ]
     note = "The paper shows curves only. Kept: every test episode follows others without a wipe, too."
@@ -51,5 +50,5 @@ def table(records: dict[str, Record]) -> Table:
 
 
 def figures(records: dict[str, Record], folder: Path) -> list[Path]:
-    panels = [(record["label"], record) for entry in entries("full") if (record := records.get(entry.name))]
+    panels = [(record["label"], record) for record in in_order(entries("full"), records)]
     return draw_learning(panels, folder, "persistent")

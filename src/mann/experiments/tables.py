@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mann.evaluation import load_paper
-from mann.experiments.entries import Record, Table
+from mann.experiments.entries import Entry, Record, Table
 from mann.figures import Series, ordinal
 
 SHOWN = (1, 2, 3, 4, 5, 10)  # the instances that the paper tables
@@ -23,6 +23,11 @@ def paper_accuracy(table: str, model: str, classes: int) -> list[float]:
             values: list[float] = row["accuracy"]
             return values
     raise KeyError((table, model, classes))
+
+
+def in_order(entries: Sequence[Entry], records: dict[str, Record]) -> list[Record]:
+    """What has been measured of some entries, in their order."""
+    return [records[entry.name] for entry in entries if entry.name in records]
 
 
 def accuracies(record: Record, test: int = 0) -> np.ndarray:

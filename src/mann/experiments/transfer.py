@@ -2,7 +2,7 @@
 
 from mann.experiments.entries import Entry, Record, Scale, Table, Test
 from mann.experiments.networks import network
-from mann.experiments.tables import cells, header, with_title
+from mann.experiments.tables import cells, header, in_order, with_title
 from mann.training.config import DataConfig
 
 TITLE = "Transfer: 5 classes, one-hot labels, trained on one data set and tested on the other"
@@ -32,7 +32,7 @@ def entries(scale: Scale) -> list[Entry]:
 def table(records: dict[str, Record]) -> Table:
     rows = [
         [record["label"], tested["dataset"], *cells([record], i)]
-        for record in records.values()
+        for record in in_order(entries("full"), records)
         for i, tested in enumerate(record["evaluations"])
     ]
     note = (
