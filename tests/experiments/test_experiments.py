@@ -221,16 +221,15 @@ def test_rows_compare_with_the_paper():
     assert cells([empty])[-1] == "–"
 
 
-def test_learning_rates_show_zero_as_zero():
+def test_learning_rates_show_zero_as_zero_and_keep_their_order():
     last = {"accuracy": [0.0, 0.0, *[0.5] * 7, None], "held_out_loss": 1.0}
     record = {"label": "LSTM", "config": {"optimiser": {"learning_rate": 1e-3}}, "metrics": [last]}
     experiment = load_experiment("learning_rates")
     first, *_, final = [entry.name for entry in experiment.entries("full")]
-    rows = experiment.table(
-        {final: record | {"label": "last"}, first: record}
-    ).rows  # in the order of entries
+    records = {final: record | {"label": "last"}, first: record}
+    rows = experiment.table(records).rows
     assert rows[0][3:] == ["0.0", "50.0", "–"]
-    assert [row[0] for row in rows] == ["LSTM", "last"]
+    assert [row[0] for row in rows] == ["LSTM", "last"]  # in the order of the entries
 
 
 def test_learning_rates_are_stated_with_the_table():
