@@ -1,6 +1,7 @@
 """Every experiment at the scale `smoke`, and its tables and page from records made by hand."""
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from mann.experiments.tables import (
     accuracies,
     cells,
     compared,
+    mean_accuracies,
+    of_model,
     paper_accuracy,
     series,
     stated_rates,
@@ -144,11 +147,31 @@ def test_the_committed_page_agrees_with_the_committed_records(tmp_path):
     tables = list((ROOT / "results").glob("*/table.json"))
     assert tables
     for path in tables:
-        table = load_experiment(path.parent.name).table(load_records(path.parent))
+        experiment, records = load_experiment(path.parent.name), load_records(path.parent)
+        table = experiment.table(records)
         assert read_record(path) == json.loads(json.dumps(table._asdict())), path
+        assert experiment.table(dict(reversed(records.items()))) == table, path  # in whatever order they come
     for path in (ROOT / "results").glob("*/*.json"):
         assert path.stat().st_size < 100_000, path
         assert read_record(path).get("scale", "full") == "full", path
+
+
+@pytest.mark.parametrize(
+    ("table", "setting"), [("table1", "5-onehot"), ("table2", "5-strings"), ("table2", "15-strings")]
+)
+def test_the_committed_records_have_the_papers_order(table, setting):
+    records = load_records(ROOT / "results" / table)
+
+    def row(model):
+        name = f"{setting}-{model}"
+        found = [records[name]] if name in records else of_model(records, setting, model)
+        return mean_accuracies(found)[1:] if found else None  # from the 2nd instance on
+
+    for order in (["feedforward", "lstm", "ntm", "mann"], ["knn-raw", "knn-deep", "mann"]):
+        rows = [found for model in order if (found := row(model))]
+        assert rows
+        for lower, higher in itertools.pairwise(rows):
+            assert all(a < b for a, b in zip(lower, higher, strict=True)), (order, lower, higher)
 
 
 def test_dimensions_of_regression_are_measured_one_at_a_time(smoke, capsys):
@@ -239,10 +262,11 @@ def test_learning_rates_are_stated_with_the_table():
     records = {
         "a": trained("MANN", 1e-3),
         "b": trained("LSTM", 3e-3),
-        "c": trained("MANN", 1e-3),
+        "c": trained("NTM", 3e-3),
         "knn": made_up(0.5),
     }
-    assert stated_rates(records).endswith(": 0.001 (MANN); 0.003 (LSTM).")
+    assert stated_rates(records).startswith("Learning rate: 0.003 (MANN: 0.001); ")
+    assert stated_rates({"a": records["a"]}).startswith("Learning rate: 0.001; ")
     assert stated_rates({"knn": made_up(0.5)}) == ""
 
 

@@ -87,7 +87,6 @@ def main(arguments: list[str]) -> int:
             write_record(path, records[entry.name])
     if options.list:
         return 0
-    records = dict(sorted(records.items()))  # as `mann report` reads them
     table = experiment.table(records)
     write_record(results / options.name / "table.json", table._asdict())
     print_table(table)

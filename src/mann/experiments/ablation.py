@@ -4,7 +4,7 @@ from typing import Any
 
 from mann.experiments.entries import Entry, Record, Scale, Table
 from mann.experiments.networks import SETTINGS, network
-from mann.experiments.tables import compared, header, with_title
+from mann.experiments.tables import compared, header, of_model, with_title
 from mann.training.config import OptimiserConfig
 from mann.training.presets import PRESETS
 
@@ -56,8 +56,7 @@ def entries(scale: Scale) -> list[Entry]:
 def table(records: dict[str, Record]) -> Table:
     rows = []
     for name, (label, _) in VARIANTS.items():
-        prefix = f"5-onehot-mann-ablation-{name}-seed"
-        found = [records[key] for key in sorted(records) if key.startswith(prefix)]
+        found = of_model(records, "5-onehot", "mann", f"-ablation-{name}")
         rows += compared(label, found, None)
     batch = SETTINGS["5-onehot"].batch
     note = (

@@ -16,7 +16,7 @@ from mann.episodes import Regression
 from mann.evaluation import LATE, SEED, predict_along
 from mann.experiments.entries import Entry, Network, Record, Scale, Table, Test
 from mann.experiments.networks import SETTINGS, network, seeds
-from mann.experiments.tables import COST, markdown_table, number, training_cost
+from mann.experiments.tables import COST, markdown_table, number, of_model, training_cost
 from mann.figures import draw_coverage, draw_functions, draw_likelihood
 from mann.models import Model
 from mann.weights import load_trained
@@ -105,7 +105,7 @@ def table(records: dict[str, Record]) -> Table:
     columns += [f"gap from step {LATE}", "in 50 %", "in 95 %", COST]
     rows = []
     for dimensions in DIMENSIONS:
-        tested = [found for model in MODELS if (found := of_model(records, dimensions, model))]
+        tested = [found for model in MODELS if (found := _runs(records, dimensions, model))]
         for found in tested:
             rows.append([str(dimensions), found[0]["label"], *_cells(found), training_cost(found)])
         if tested:
@@ -121,10 +121,8 @@ NOTE = (
 )
 
 
-def of_model(records: dict[str, Record], dimensions: int, model: str) -> list[Record]:
-    """The records of one row, in order of their seeds."""
-    prefix = f"gp-{dimensions}d-{model}-seed"
-    return [records[name] for name in sorted(records) if name.startswith(prefix)]
+def _runs(records: dict[str, Record], dimensions: int, model: str) -> list[Record]:
+    return of_model(records, f"gp-{dimensions}d", model)
 
 
 def _cells(found: list[Record], who: str = "model") -> list[str]:
@@ -151,14 +149,14 @@ def late_gap(found: list[Record]) -> str:
 def figures(records: dict[str, Record], folder: Path) -> list[Path]:
     """Figure 5, Figure 6, and the calibration; panels without records are left out."""
     pictures = []
-    if asked := of_model(records, 1, "mann"):
+    if asked := _runs(records, 1, "mann"):
         pictures += draw_functions(asked[0]["along_x"], folder, "regression-functions")
     panels = []
     for dimensions in DIMENSIONS:
         tests = {
             found[0]["label"]: found[0]["evaluations"][0]
             for model in MODELS
-            if (found := of_model(records, dimensions, model))
+            if (found := _runs(records, dimensions, model))
         }
         if tests:
             panels.append((f"{dimensions} dimension{'s' if dimensions > 1 else ''}", tests))
@@ -169,7 +167,7 @@ def figures(records: dict[str, Record], folder: Path) -> list[Path]:
 def page(records: dict[str, Record]) -> str:
     """docs/regression.md: the text in `regression.md` with what was measured."""
     results = table(records)
-    tested = [found for d in DIMENSIONS for model in MODELS if (found := of_model(records, d, model))]
+    tested = [found for d in DIMENSIONS for model in MODELS if (found := _runs(records, d, model))]
     gaps = []
     for found in tested:
         tests = [record["evaluations"][0] for record in found]
@@ -186,7 +184,7 @@ def page(records: dict[str, Record]) -> str:
         note=results.note,
         verdict=_verdict(records),
         gaps=markdown_table(["dimensions", "network", *map(str, GAP_STEPS)], gaps),
-        correlation=_correlation(of_model(records, 1, "mann")),
+        correlation=_correlation(_runs(records, 1, "mann")),
         exact=np.mean(tested[0][0]["evaluations"][0]["nll"]["gp"]),
     )
 
@@ -198,7 +196,7 @@ def _functions(records: dict[str, Record]) -> str:
     columns += ["exact GP: nll at step " + ", ".join(map(str, steps)), "rms error at the same"]
     rows = []
     for dimensions in DIMENSIONS:
-        for record in of_model(records, dimensions, "mann")[:1]:
+        for record in _runs(records, dimensions, "mann")[:1]:
             task, test = record["config"]["task"], record["evaluations"][0]
             process = task["process"]
             rows.append(
@@ -218,7 +216,7 @@ def _verdict(records: dict[str, Record]) -> str:
     """One line a dimension: what the MANN gains within an episode, and how far it and the LSTM are off."""
     sentences = []
     for dimensions in DIMENSIONS:
-        ours, lstm = (of_model(records, dimensions, model) for model in ("mann", "lstm"))
+        ours, lstm = (_runs(records, dimensions, model) for model in ("mann", "lstm"))
         if ours and lstm:
             nll = ours[0]["evaluations"][0]["nll"]["model"]
             sentences.append(

@@ -10,6 +10,7 @@ from mann.experiments.tables import (
     cells,
     compared,
     header,
+    of_model,
     paper_accuracy,
     series,
     stated_rates,
@@ -59,12 +60,6 @@ def _rows() -> list[tuple[str, str, list[float]]]:
     return human + [
         (model, MODELS[model][0], paper_accuracy("table1", name, 5)) for model, name in ROWS.items()
     ]
-
-
-def of_model(records: dict[str, Record], setting: str, model: str, suffix: str = "") -> list[Record]:
-    """The records of one row, in order of their seeds."""
-    prefix = f"{setting}-{model}{suffix}-seed"
-    return [records[name] for name in sorted(records) if name.startswith(prefix)]
 
 
 def other_reading(found: list[Record]) -> list[list[str]]:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from mann.experiments.entries import Entry, Record, Scale, Table
 from mann.experiments.networks import MODELS, convolutional, hundred_thousand, neighbours, network, seeds
-from mann.experiments.table1 import beyond, of_model, other_reading, short_run
+from mann.experiments.table1 import beyond, other_reading, short_run
 from mann.experiments.tables import (
     COST,
     SHOWN,
     compared,
     header,
+    of_model,
     paper_accuracy,
     series,
     stated_rates,

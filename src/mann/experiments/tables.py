@@ -1,5 +1,6 @@
 """Rows by instance: ours, the paper's, and the difference."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,6 +29,12 @@ def paper_accuracy(table: str, model: str, classes: int) -> list[float]:
 def in_order(entries: Sequence[Entry], records: dict[str, Record]) -> list[Record]:
     """What has been measured of some entries, in their order."""
     return [records[entry.name] for entry in entries if entry.name in records]
+
+
+def of_model(records: dict[str, Record], setting: str, model: str, suffix: str = "") -> list[Record]:
+    """The records of one row, in order of their seeds."""
+    prefix = f"{setting}-{model}{suffix}-seed"
+    return [records[name] for name in sorted(records) if name.startswith(prefix)]
 
 
 def accuracies(record: Record, test: int = 0) -> np.ndarray:
@@ -93,14 +100,20 @@ def training_cost(records: Sequence[Record]) -> str:
 
 
 def stated_rates(records: dict[str, Record]) -> str:
-    """The learning rate of every network, in a sentence."""
-    networks: dict[float, dict[str, None]] = {}
-    for record in records.values():
-        if "config" in record:
-            rate = record["config"]["optimiser"]["learning_rate"]
-            networks.setdefault(rate, {})[record["label"]] = None
-    stated = "; ".join(f"{rate:g} ({', '.join(labels)})" for rate, labels in sorted(networks.items()))
-    return f"Learning rates (experiment `learning_rates`): {stated}." if stated else ""
+    """The learning rates, in a sentence: what most networks have, and who has another."""
+    rates = {
+        record["label"]: record["config"]["optimiser"]["learning_rate"]
+        for _, record in sorted(records.items())
+        if "config" in record
+    }
+    if not rates:
+        return ""
+    common, _ = Counter(rates.values()).most_common(1)[0]
+    others = "; ".join(f"{label}: {rate:g}" for label, rate in rates.items() if rate != common)
+    stated = f"{common:g} ({others})" if others else f"{common:g}"
+    return (
+        f"Learning rate: {stated}; experiment `learning_rates` tuned it for the baselines that can remember."
+    )
 
 
 COST = "updates / episodes / time"  # the column that `training_cost` fills
