@@ -41,6 +41,7 @@ def table(records: dict[str, Record]) -> Table:
     columns = ["network", "learning rate", "held-out loss", *(ordinal(i) for i in SHOWN)]
     note = (
         f"5 classes, string labels, {UPDATES} updates. The feed-forward network without a memory cannot know an "
-        "episode's labels, and keeps the preset's rate."
+        "episode's labels, and keeps the preset's rate. Even start: every move of the NTM's heads is as likely as "
+        "any other; otherwise its write head starts out stepping on by a slot, its read heads by content, β at 10."
     )
     return Table(TITLE, columns, rows, note)

@@ -20,9 +20,9 @@ SETTINGS = {
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mann": ("MANN, LSTM", {}),
     "mann-feedforward": ("MANN, feed-forward", {"controller": "feedforward"}),
-    "ntm": ("MANN (NTM access), LSTM", {"memory": "ntm"}),
+    "ntm": ("MANN (NTM access, even start), LSTM", {"memory": "ntm"}),
     "ntm-moving": (
-        "MANN (NTM access, heads start moving), LSTM",
+        "MANN (NTM access), LSTM",
         {"memory": "ntm", "ntm": NTMConfig(initial_strength=10.0, initial_heads="moving")},
     ),
     "lstm": ("LSTM", {"memory": "none"}),

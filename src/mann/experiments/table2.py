@@ -21,9 +21,10 @@ from mann.figures import draw_comparison
 
 TITLE = "Table 2: string labels, 5 classes (length 50) and 15 classes (length 100)"
 SETTINGS = {5: "5-strings", 15: "15-strings"}
-REPEATS = (
+REMARKS = (
     "Without a memory, the feed-forward network can do no better than to repeat the label it was last given, which "
-    "is right one time in 15 (or 5) by chance."
+    "is right one time in 15 (or 5) by chance. The heads of the NTM's access module start moving, which did better "
+    "on held-out classes than an even start (experiment `learning_rates`)."
 )
 ROWS = {  # ours: the paper's name for 5 and for 15 classes
     "knn-raw": ("kNN (raw pixels)", "kNN (raw pixels)"),
@@ -31,20 +32,20 @@ ROWS = {  # ours: the paper's name for 5 and for 15 classes
     "feedforward": ("Feedforward", "Feedforward"),
     "lstm": ("LSTM", "LSTM"),
     "mann-feedforward": ("MANN, feedforward", "MANN (LRUA), feedforward"),
-    "ntm": (None, "MANN (NTM), LSTM"),
+    "ntm-moving": (None, "MANN (NTM), LSTM"),
     "mann": ("MANN, LSTM", "MANN (LRUA), LSTM"),
 }
 
 
 def entries(scale: Scale) -> list[Entry]:
     if scale == "smoke":
-        return [network("15-strings", "ntm", scale), neighbours("5-strings", True, scale)]
+        return [network("15-strings", "ntm-moving", scale), neighbours("5-strings", True, scale)]
     chosen: list[Entry] = []
     for setting in ("15-strings", "5-strings"):
         chosen += [network(setting, "mann", scale, seed) for seed in seeds(scale)]
         chosen += [hundred_thousand(setting, scale, seed) for seed in seeds(scale)]
         others = ["lstm", "feedforward", "mann-feedforward"]
-        others += ["ntm", "ntm-moving"] if setting == "15-strings" else []
+        others += ["ntm-moving"] if setting == "15-strings" else []
         chosen += [network(setting, model, scale) for model in others]
         chosen += [neighbours(setting, deep, scale) for deep in (False, True)]
     return [*chosen, convolutional("15-strings", scale)]
@@ -58,12 +59,10 @@ def table(records: dict[str, Record]) -> Table:
             made = compared(label, found, paper, shorter, training_cost(found))
             made += other_reading(found) if model == "mann" else []
             rows += [[str(classes), *row] for row in made]
-        moving = of_model(records, setting, "ntm-moving")
-        made = compared(MODELS["ntm-moving"][0], moving, None, "", training_cost(moving))
-        rows += [[str(classes), *row] for row in made + beyond(records, setting)]
+        rows += [[str(classes), *row] for row in beyond(records, setting)]
     columns = ["classes", *header("after 100 000 episodes: 2nd, 5th, 10th", COST)]
     filled = [row + [""] * (len(columns) - len(row)) for row in rows]
-    return with_title(TITLE, columns, filled, f"{stated_rates(records)} {REPEATS}")
+    return with_title(TITLE, columns, filled, f"{stated_rates(records)} {REMARKS}")
 
 
 def figures(records: dict[str, Record], folder: Path) -> list[Path]:
