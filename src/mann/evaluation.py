@@ -31,6 +31,7 @@ T = TypeVar("T")
 SEED = 20160519  # of test episodes: never the seed of a training run
 CONFIDENCE = 1.959964  # standard normal quantile of a 95 % interval
 CHUNK = 40  # episodes a device in one call
+CHAIN_CHUNK = 400  # at most, where the memory persists and episodes follow one another
 BANDS = {50: 0.674490, 95: CONFIDENCE}  # of a Gaussian, in %: half their width in standard deviations
 LATE = 20  # regression: the mean gap to the exact GP is taken over the steps from this one on
 
@@ -221,8 +222,8 @@ def evaluate(
     arrays, static = eqx.partition(trained.model, eqx.is_array)
     arrays, drawings = distributed.replicate((arrays, drawings), mesh)
     tally = make_tally(task, trained.config.persistent, static, mesh)
-    chunk = CHUNK * mesh.size
-    check_room(task, trained.config.model, chunk)
+    check_room(task, trained.config.model, CHUNK * mesh.size)
+    chunk = mesh.size * (min(CHAIN_CHUNK, -(-episodes // mesh.size)) if trained.config.persistent else CHUNK)
     keys = jax.random.split(jax.random.key(SEED), -(-episodes // chunk) * chunk)
     tallies: list[Tally] = []
     oracle: list[Points] = []

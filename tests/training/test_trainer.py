@@ -10,11 +10,13 @@ from jax.sharding import Mesh
 from mann.episodes import Classification, Regression, time_offset
 from mann.errors import MannError
 from mann.metrics import episode_loss
+from mann.models import build_model
 from mann.outputs import output_of
 from mann.training.config import CurriculumConfig, OptimiserConfig
 from mann.training.curriculum import stage_at
 from mann.training.loop import load_pictures
 from mann.training.trainer import Trainer, make_optimiser
+from mann.training.validation import CHAINS, FILLING, FILLING_STREAM, make_tally
 from tests.training.tiny import TINY, change
 
 
@@ -134,6 +136,26 @@ def test_persistent_memory_is_carried_from_update_to_update(pictures, two_device
     assert first[0] == pytest.approx(fresh[0], rel=1e-5)
     assert second[0] != pytest.approx(fresh[1], rel=1e-7)
     assert trainer.validate(carried).counts.seen.sum() > 0
+
+
+def test_with_persistent_memory_episodes_are_tallied_in_a_memory_full_of_others(pictures):
+    model = build_model(TINY.model, TINY.task, key=jax.random.key(0))
+    arrays, static = eqx.partition(model, eqx.is_array)
+    keys = jax.random.split(jax.random.key(1), 2 * CHAINS)
+    tally = make_tally(TINY.task, True, static, mesh(1))(arrays, pictures.validation, keys)
+    for chain in (0, CHAINS - 1):
+        state = model.initial_state()
+        filling = jax.random.split(jax.random.fold_in(keys[chain], FILLING_STREAM), FILLING)
+        for i, key in enumerate([*filling, keys[chain], keys[CHAINS + chain]]):
+            episode = TINY.task.draw(key, pictures.validation)
+            state = model.next_episode(state)
+            outputs, state = model.unroll(episode.inputs, time_offset(episode.targets), state)
+            if i >= FILLING:
+                link = chain + CHAINS * (i - FILLING)
+                right = output_of(TINY.task).correct(outputs, episode.targets)
+                assert int(tally.counts.correct[link].sum()) == int(right.sum())
+                nll = output_of(TINY.task).nll(outputs, episode.targets)
+                np.testing.assert_allclose(tally.nll[link], nll, rtol=1e-4)
 
 
 def test_curriculum_grows_without_compiling_at_every_step(pictures):

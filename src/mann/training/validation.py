@@ -15,6 +15,8 @@ from mann.models import Model, State, tile_state
 from mann.training.distributed import AXIS
 
 CHAINS = 8  # parallel sequences of episodes a device, when the memory persists from one to the next
+FILLING = 10  # episodes that fill a chain's memory before it counts: in training it is empty only once
+FILLING_STREAM = 1 << 20  # of random numbers, apart from those that the episodes draw from the same key
 
 TallyFunction = Callable[[Model, Drawings | None, Key[Array, "episodes"]], Tally]
 
@@ -23,7 +25,7 @@ def make_tally(task: Task, persistent: bool, static: Any, mesh: Mesh) -> TallyFu
     """Compile a function of (arrays of the model, drawings, keys) that tallies one episode for each key.
 
     `static` is the part of the model that is not arrays. The number of keys must be a multiple of the number
-    of devices. With persistent memory, episodes follow one another without a wipe.
+    of devices. With persistent memory, episodes follow one another without a wipe, in a memory full of others.
     """
 
     def share(arrays: Model, drawings: Drawings | None, keys: Key[Array, "episodes"]) -> Tally:
@@ -46,5 +48,8 @@ def _tally_chains(model: Model, task: Task, drawings: Drawings | None, keys: Key
         return state, tally
 
     links = keys.reshape(-1, chains)
-    _, tallies = jax.lax.scan(next_link, tile_state(model.initial_state(), chains), links)
+    apart = jax.vmap(lambda key: jax.random.fold_in(key, FILLING_STREAM))(links[0])
+    filling = jax.vmap(lambda key: jax.random.split(key, FILLING), out_axes=1)(apart)
+    full, _ = jax.lax.scan(next_link, tile_state(model.initial_state(), chains), filling)
+    _, tallies = jax.lax.scan(next_link, full, links)
     return jax.tree.map(lambda leaf: leaf.reshape(len(keys), *leaf.shape[2:]), tallies)
