@@ -48,7 +48,8 @@ def table(records: dict[str, Record]) -> Table:
     ]
     note = (
         "The paper shows curves only. Kept: every test episode follows others without a wipe, too, the first of "
-        f"them {FILLING} that do not count: an empty memory is new to these networks, which began with one once."
+        f"them {FILLING} that do not count: an empty memory is new to these networks, which began with one once. "
+        "The curves are of 100 held-out classes: they return sooner than the test's 423, and interfere more."
     )
     return with_title(TITLE, header(COST), rows, note)
 
