@@ -138,6 +138,7 @@ def draw_learning(panels: list[tuple[str, dict[str, Any]]], folder: Path, name: 
         axes.axvline(1.015 * end, color="#374151", linewidth=1, linestyle=":")
         axes.text(1.03 * end, 102, "test", fontsize=8, color="#374151")
         axes.set_title(title, fontsize=10, loc="left", pad=12)
+        _mark_classes(axes, record["config"])
         shown = [tick for tick in axes.get_xticks() if 0 <= tick <= end]  # the test is not on this axis
         axes.set_xticks(shown, [f"{tick / 1000:g}" for tick in shown])
         axes.set_xlim(0, 1.15 * end)
@@ -147,6 +148,19 @@ def draw_learning(panels: list[tuple[str, dict[str, Any]]], folder: Path, name: 
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, title="Instance", loc="outside right center", frameon=False)
     return _save(figure, folder, name)
+
+
+def _mark_classes(axes: Axes, config: dict[str, Any]) -> None:
+    """Along the top, how many classes a curriculum has reached."""
+    curriculum = config["curriculum"]
+    if curriculum["every"]:
+        reached = range(curriculum["start"], config["task"]["classes"] + 1)
+        step = curriculum["every"] * config["batch"]
+        top = axes.secondary_xaxis("top")
+        top.set_xticks(
+            [i * step for i in range(len(reached))], [str(classes) for classes in reached], fontsize=8
+        )
+        top.set_xlabel("Classes in training", fontsize=8, loc="left")
 
 
 class Series(NamedTuple):

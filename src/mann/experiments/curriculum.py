@@ -38,7 +38,7 @@ def table(records: dict[str, Record]) -> Table:
             rows.append([str(tested["classes"]), str(tested["length"]), *cells([record], i)])
     note = (
         "The paper shows curves only. One class more every 600 updates (9600 episodes; the paper: 10 000), the "
-        "last 4000 updates with 25."
+        "last 4000 updates with 25. The curve is of held-out classes, always 25 in an episode."
     )
     return with_title(TITLE, ["classes in the test", "length", *header()[2:]], rows, note)
 
@@ -47,6 +47,8 @@ def figures(records: dict[str, Record], folder: Path) -> list[Path]:
     record = records.get(NAME)
     if record is None:
         return []
-    learning = draw_learning([("MANN, 15 to 25 classes", record)], folder, "curriculum-training")
+    learning = draw_learning(
+        [("MANN, 15 to 25 classes in training, measured with 25", record)], folder, "curriculum-training"
+    )
     tests = record["evaluations"][1:]
     return learning + draw_capacity(tests, folder, "curriculum-test")
