@@ -21,7 +21,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mann": ("MANN, LSTM", {}),
     "mann-feedforward": ("MANN, feed-forward", {"controller": "feedforward"}),
     "ntm": ("MANN (NTM access, even start), LSTM", {"memory": "ntm"}),
-    "ntm-moving": (
+    "ntm-moving": (  # the start that did better on held-out classes (experiment `learning_rates`)
         "MANN (NTM access), LSTM",
         {"memory": "ntm", "ntm": NTMConfig(initial_strength=10.0, initial_heads="moving")},
     ),

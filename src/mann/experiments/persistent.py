@@ -47,9 +47,9 @@ def table(records: dict[str, Record]) -> Table:
         for row in compared(record["label"], [record], None, training_cost([record]))
     ]
     note = (
-        "The paper shows curves only. Kept: every test episode follows others without a wipe, too, the first of "
-        f"them {FILLING} that do not count: an empty memory is new to these networks, which began with one once. "
-        "The curves are of 100 held-out classes: they return sooner than the test's 423, and interfere more."
+        "The paper shows curves only. Kept: test episodes, too, follow one another without a wipe, the first after "
+        f"{FILLING} that do not count, since these networks met an empty memory only at the start of training. "
+        "The curves are of 100 held-out classes, which return sooner than the test's 423."
     )
     return with_title(TITLE, header(COST), rows, note)
 
