@@ -143,18 +143,22 @@ def test_with_persistent_memory_episodes_are_tallied_in_a_memory_full_of_others(
     arrays, static = eqx.partition(model, eqx.is_array)
     keys = jax.random.split(jax.random.key(1), 2 * CHAINS)
     tally = make_tally(TINY.task, True, static, mesh(1))(arrays, pictures.validation, keys)
+
+    @jax.jit
+    def single(key, state):
+        episode = TINY.task.draw(key, pictures.validation)
+        outputs, state = model.unroll(episode.inputs, time_offset(episode.targets), model.next_episode(state))
+        output = output_of(TINY.task)
+        return state, output.correct(outputs, episode.targets), output.nll(outputs, episode.targets)
+
     for chain in (0, CHAINS - 1):
         state = model.initial_state()
         filling = jax.random.split(jax.random.fold_in(keys[chain], FILLING_STREAM), FILLING)
         for i, key in enumerate([*filling, keys[chain], keys[CHAINS + chain]]):
-            episode = TINY.task.draw(key, pictures.validation)
-            state = model.next_episode(state)
-            outputs, state = model.unroll(episode.inputs, time_offset(episode.targets), state)
+            state, right, nll = single(key, state)
             if i >= FILLING:
                 link = chain + CHAINS * (i - FILLING)
-                right = output_of(TINY.task).correct(outputs, episode.targets)
                 assert int(tally.counts.correct[link].sum()) == int(right.sum())
-                nll = output_of(TINY.task).nll(outputs, episode.targets)
                 np.testing.assert_allclose(tally.nll[link], nll, rtol=1e-4)
 
 
