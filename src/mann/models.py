@@ -48,7 +48,7 @@ class ModelConfig:
     encoder: Literal["none", "conv"] = "none"
     """A small convolutional network in front of the controller; the paper feeds pixels."""
     features: int = 64
-    """Features that the convolutional encoder gives."""
+    """Feature maps of the convolutional encoder, of 3×3 places each."""
     lrua: LRUAConfig = LRUAConfig()
     ntm: NTMConfig = NTMConfig()
 
@@ -96,7 +96,7 @@ class Model(eqx.Module):
         if config.encoder == "conv":
             if task.output == "gaussian":
                 raise MannError("The convolutional encoder reads pictures: set encoder to none.")
-            self.encoder, features = ConvEncoder(config.features, key=encoder_key), config.features
+            self.encoder, features = ConvEncoder(config.features, key=encoder_key), 9 * config.features
 
         sizes = (config.hidden, config.slots, config.width, config.heads)
         self.memory = None
@@ -214,7 +214,7 @@ class Model(eqx.Module):
     ) -> Float[Array, "*time gates"]:
         """What does not depend on the past: for a whole episode this is one matrix product."""
         if self.encoder is not None:
-            x = self.encoder(x) if x.ndim == 1 else jax.vmap(self.encoder)(x)
+            x = self.encoder(x)
         return self.controller.project(jnp.concatenate([x, previous_label], axis=-1))
 
     def _advance(

@@ -85,7 +85,7 @@ def hundred_thousand(setting: str, scale: Scale, seed: int = 0) -> Network:
 
 
 def convolutional(setting: str, scale: Scale) -> Network:
-    """Beyond the paper: the same MANN behind a small convolutional encoder, for the paper's 100 000 episodes."""
+    """Beyond the paper: the same MANN behind a small convolutional encoder."""
     return network(
         setting,
         "mann",
@@ -93,7 +93,8 @@ def convolutional(setting: str, scale: Scale) -> Network:
         suffix="-conv",
         label="MANN, LSTM, convolutions",
         model__encoder="conv",
-        updates=HUNDRED_THOUSAND,
+        model__features=32,
+        updates=20_000,
     )
 
 
