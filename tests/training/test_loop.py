@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from mann.errors import MannError
 from mann.training import loop
 from mann.training.checkpoint import load_arrays
 from mann.training.config import OptimiserConfig
-from mann.training.display import Display, PlainDisplay
+from mann.training.display import Display, LiveDisplay, PlainDisplay
 from mann.training.loop import load_pictures, train
 from mann.training.run import Run
 from tests.training.tiny import TINY, change
@@ -141,14 +142,24 @@ def test_training_never_touches_test_classes(monkeypatch):
 
 
 def test_plain_display_shows_what_is_asked(finished, capsys, tmp_path):
-    from rich.console import Console
-
     display = PlainDisplay(Console(width=200, highlight=False))
     train(change(updates=6), tmp_path / "run", display=display)
     shown = capsys.readouterr().out
     for part in ("updates/s", "24 episodes", "loss", "held-out accuracy", "(1st 2nd 5th 10th)", "2 devices"):
         assert part in shown
     assert "trained on classes 1–24, watched on held-out classes 25–30" in shown
+
+
+@pytest.mark.parametrize("kind", [PlainDisplay, LiveDisplay])
+def test_a_pace_that_is_not_known_yet_is_a_dash(kind, capsys, tmp_path):
+    display = kind(Console(width=200, highlight=False, force_terminal=False))
+    display.start(TINY, tmp_path, "glyphs", 1, 4)
+    display.progress(6, 1.5)
+    display.evaluated({"update": 6, "episodes": 24, "loss": 1.5, "held_out_loss": 1.25})
+    display.stop()
+    shown = capsys.readouterr().out
+    assert "    – updates/s  loss 1.500  held-out loss 1.250" in shown
+    assert "nan" not in shown
 
 
 def test_mirror_images_are_new_classes_of_the_training_alone():

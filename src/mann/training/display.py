@@ -48,17 +48,18 @@ class PlainDisplay(Display):
     def warn(self, message: str) -> None:
         self.console.print(f"[yellow]Warning:[/] {message}", soft_wrap=True)
 
-    def rate(self, update: int) -> float:
+    def rate(self, update: int) -> str:
+        """Updates per second since the first call; not known before the second."""
         if self.first is None or update == self.first[0]:
-            return float("nan")
-        return (update - self.first[0]) / max(time.monotonic() - self.first[1], 1e-9)
+            return "–"
+        return f"{(update - self.first[0]) / max(time.monotonic() - self.first[1], 1e-9):.1f}"
 
     def summary(self, record: dict[str, Any]) -> str:
         update = record["update"]
         parts = [
             f"update {update:>6}",
             f"{record['episodes']:>7} episodes",
-            f"{self.rate(update):5.1f} updates/s",
+            f"{self.rate(update):>5} updates/s",
             f"loss {record['loss']:.3f}",
         ]
         if "classes" in record:
@@ -80,14 +81,14 @@ class LiveDisplay(PlainDisplay):
             TextColumn("training"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[episodes]} episodes  {task.fields[rate]:.1f} updates/s"),
-            TextColumn("loss {task.fields[loss]:.3f}"),
+            TextColumn("{task.fields[episodes]} episodes  {task.fields[rate]} updates/s"),
+            TextColumn("loss {task.fields[loss]}"),
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
             console=self.console,
         )
         self.task = self.bar.add_task(
-            "training", total=config.updates, completed=update, episodes=0, rate=0.0, loss=float("nan")
+            "training", total=config.updates, completed=update, episodes=0, rate="–", loss="–"
         )
         self.bar.start()
 
@@ -98,7 +99,7 @@ class LiveDisplay(PlainDisplay):
             completed=update,
             episodes=update * self.config.batch,
             rate=self.rate(update),
-            loss=loss,
+            loss=f"{loss:.3f}",
         )
 
     def stop(self) -> None:
