@@ -35,9 +35,12 @@ class Linear(eqx.Module):
 
 
 class ConvEncoder(eqx.Module):
-    """Three blocks of 3×3 convolution in steps of 2, normalisation and ReLU: 20×20 pixels to 3×3 × `maps` features.
+    """The picture at half size, and 3×3 × `maps` features: three blocks of 3×3 convolution in steps of 2,
+    normalisation and ReLU.
 
-    A convolution is a product with the matrix of patches: XLA's own is many times slower inside a loop on CPUs.
+    The small picture gets the training off its first plateau; with the features alone, 15 classes stayed on it for
+    2000 updates in one run. A convolution is a product with the matrix of patches: XLA's own is many times slower
+    inside a loop on CPUs.
     """
 
     convolutions: tuple[Linear, ...]
@@ -48,13 +51,19 @@ class ConvEncoder(eqx.Module):
             Linear(9 * channels[i], channels[i + 1], key=k) for i, k in enumerate(jax.random.split(key, 3))
         )
 
-    def __call__(self, pixels: Float[Array, "*batch 400"]) -> Float[Array, "*batch features"]:
+    @property
+    def outputs(self) -> int:
+        return (SIZE // 2) ** 2 + 9 * len(self.convolutions[-1].bias)
+
+    def __call__(self, pixels: Float[Array, "*batch 400"]) -> Float[Array, "*batch outputs"]:
         maps = pixels.reshape(-1, SIZE, SIZE, 1)  # then 10×10, 5×5 and 3×3
         for convolution in self.convolutions:
             maps = jax.nn.standardize(patches(maps) @ convolution.weight, axis=(1, 2, 3))
             maps = jax.nn.relu(maps + jnp.broadcast_to(convolution.bias, maps.shape))
-        # At about the norm of the pixels: four times larger, they drown the labels, and nothing is learnt for long.
-        return 0.25 * maps.reshape(*pixels.shape[:-1], -1)
+        small = pixels.reshape(-1, SIZE // 2, 2, SIZE // 2, 2).mean((2, 4))
+        # Together about the norm of the pixels: much larger, they would drown the labels at the start.
+        parts = (2.0 * small, 0.1 * maps)
+        return jnp.concatenate([part.reshape(*pixels.shape[:-1], -1) for part in parts], axis=-1)
 
 
 def patches(maps: Float[Array, "batch size size channels"]) -> Float[Array, "batch half half patch"]:

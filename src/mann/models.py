@@ -96,7 +96,8 @@ class Model(eqx.Module):
         if config.encoder == "conv":
             if task.output == "gaussian":
                 raise MannError("The convolutional encoder reads pictures: set encoder to none.")
-            self.encoder, features = ConvEncoder(config.features, key=encoder_key), 9 * config.features
+            self.encoder = ConvEncoder(config.features, key=encoder_key)
+            features = self.encoder.outputs
 
         sizes = (config.hidden, config.slots, config.width, config.heads)
         self.memory = None
