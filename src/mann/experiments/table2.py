@@ -42,11 +42,10 @@ def entries(scale: Scale) -> list[Entry]:
         return [network("15-strings", "ntm-moving", scale), neighbours("5-strings", True, scale)]
     chosen: list[Entry] = []
     for setting in ("15-strings", "5-strings"):
-        chosen += [network(setting, "mann", scale, seed) for seed in seeds(scale)]
+        with_memory = ["mann", "mann-feedforward"] + ["ntm-moving"] * (setting == "15-strings")
+        chosen += [network(setting, model, scale, seed) for model in with_memory for seed in seeds(scale)]
         chosen += [hundred_thousand(setting, scale, seed) for seed in seeds(scale)]
-        others = ["lstm", "feedforward", "mann-feedforward"]
-        others += ["ntm-moving"] if setting == "15-strings" else []
-        chosen += [network(setting, model, scale) for model in others]
+        chosen += [network(setting, model, scale) for model in ("lstm", "feedforward")]
         chosen += [neighbours(setting, deep, scale) for deep in (False, True)]
     return [*chosen, convolutional("15-strings", scale)]
 
