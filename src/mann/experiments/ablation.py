@@ -28,6 +28,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "no-reads": ("no reads to the controller", {"model__reads_to_controller": False}),
     "adam": ("AdamW", {"optimiser": OptimiserConfig(name="adamw")}),
     "rmsprop": ("RMSProp, 1e-3", {"optimiser": OptimiserConfig(name="rmsprop")}),
+    "paper-cell": ("cell of the preset `paper`", {"model": PRESETS["paper"].model}),
+    "paper-optimiser": ("optimiser of `paper`: RMSProp, 1e-4", {"optimiser": PRESETS["paper"].optimiser}),
     "paper": (
         "literal preset `paper`",
         {"model": PRESETS["paper"].model, "optimiser": PRESETS["paper"].optimiser},
