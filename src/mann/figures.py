@@ -219,18 +219,23 @@ def draw_comparison(
     return _save(figure, folder, name)
 
 
-def draw_capacity(tests: list[dict[str, Any]], folder: Path, name: str) -> list[Path]:
-    """Accuracy by instance against the number of classes in an episode, with 95 % intervals."""
+def draw_capacity(runs: list[list[dict[str, Any]]], folder: Path, name: str) -> list[Path]:
+    """Accuracy by instance against the number of classes: the mean of the runs, a band over their 95 % intervals.
+
+    A run is a list of its tests, in the same order for all of them.
+    """
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    classes = [test["classes"] for test in tests]
+    classes = [test["classes"] for test in runs[0]]
     for instance, colour in CURVES[1:]:
-        cells = [test["instances"][instance - 1] for test in tests]
+        cells = [[test["instances"][instance - 1] for test in tests] for tests in runs]
         value, low, high = (
-            np.array([np.nan if cell[key] is None else 100 * cell[key] for cell in cells])
+            np.array([[np.nan if cell[key] is None else 100 * cell[key] for cell in run] for run in cells])
             for key in ("accuracy", "low", "high")
         )
-        axes.plot(classes, value, "o-", color=colour, label=ordinal(instance), linewidth=1.6, markersize=3.5)
-        axes.fill_between(classes, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(
+            classes, value.mean(0), "o-", color=colour, label=ordinal(instance), linewidth=1.6, markersize=3.5
+        )
+        axes.fill_between(classes, low.min(0), high.max(0), color=colour, alpha=0.15, linewidth=0)
     axes.set_ylim(0, 100)
     axes.set_xlabel("Classes in an episode (never trained on; 10 samples a class)")
     axes.set_ylabel("Accuracy (%)")

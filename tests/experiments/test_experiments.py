@@ -227,8 +227,8 @@ def test_the_full_runs_are_the_papers():
     steps = SETTINGS["15-strings"].task.steps
     assert steps == 100
     assert table2["15-strings-knn-deep"].autoencoder.images == 3 * 100_000 * steps
-    (curriculum,) = load_experiment("curriculum").entries("full")
-    assert [test.classes for test in curriculum.tests] == [0, *range(50, 101, 5)]
+    for curriculum in load_experiment("curriculum").entries("full"):
+        assert [test.classes for test in curriculum.tests] == [0, *range(50, 101, 5)]
 
 
 def test_rows_compare_with_the_paper():
@@ -249,6 +249,22 @@ def test_rows_compare_with_the_paper():
     empty["evaluations"][0]["instances"][9]["accuracy"] = None
     assert np.isnan(accuracies(empty)[9])
     assert cells([empty])[-1] == "–"
+
+
+@pytest.mark.parametrize(("name", "rows"), [("persistent", 4), ("transfer", 4), ("curriculum", 12)])
+def test_the_runs_of_a_row_are_tabled_together(name, rows):
+    experiment = load_experiment(name)
+    records = {}
+    for entry in experiment.entries("full"):
+        test = made_up(0.8 if entry.config.seed else 0.9)["evaluations"][0]
+        described = [test | asked._asdict() | {"length": 50} for asked in entry.tests]
+        records[entry.name] = {"label": entry.label, "evaluations": described, "metrics": []}
+    assert {entry.config.seed for entry in experiment.entries("full")} == {0, 1}
+    made = experiment.table(records).rows
+    assert len(made) == rows
+    assert all("85.0 [80.0, 90.0]" in row for row in made)
+    first = {key: record for key, record in records.items() if key.endswith("seed0")}
+    assert all("90.0 ±1.0" in row for row in experiment.table(first).rows)
 
 
 def test_learning_rates_show_zero_as_zero_and_keep_their_order():

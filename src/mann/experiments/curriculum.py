@@ -4,14 +4,14 @@ from pathlib import Path
 
 from mann.episodes import Classification
 from mann.experiments.entries import Entry, Record, Scale, Table, Test
-from mann.experiments.networks import network
-from mann.experiments.tables import cells, header, with_title
+from mann.experiments.networks import network, seeds
+from mann.experiments.tables import cells, header, of_model, with_title
 from mann.figures import draw_capacity, draw_learning
 from mann.training.config import CurriculumConfig
 
 TITLE = "Curriculum: 15 to 25 classes in training, 50 to 100 in the test"
 TESTED = tuple(range(50, 101, 5))
-NAME = "15-strings-mann-curriculum-seed0"
+SUFFIX = "-curriculum"
 
 
 def entries(scale: Scale) -> list[Entry]:
@@ -21,34 +21,35 @@ def entries(scale: Scale) -> list[Entry]:
             "15-strings",
             "mann",
             scale,
-            suffix="-curriculum",
+            seed,
+            suffix=SUFFIX,
             label="MANN, curriculum",
             tests=(Test(), *(Test(classes=classes) for classes in tested)),
             task=Classification(classes=25, labels="strings"),
             curriculum=CurriculumConfig(every=600, start=15),
             updates=10_000,
         )
+        for seed in seeds(scale)
     ]
 
 
 def table(records: dict[str, Record]) -> Table:
     rows = []
-    if record := records.get(NAME):
-        for i, tested in enumerate(record["evaluations"]):
-            rows.append([str(tested["classes"]), str(tested["length"]), *cells([record], i)])
+    if found := of_model(records, "15-strings", "mann", SUFFIX):
+        for i, tested in enumerate(found[0]["evaluations"]):
+            rows.append([str(tested["classes"]), str(tested["length"]), *cells(found, i)])
     note = (
         "The paper shows curves only. One class more every 600 updates (9600 episodes; the paper: 10 000), the "
-        "last 4000 updates with 25. The curve is of held-out classes, always 25 in an episode."
+        "last 4000 updates with 25. The curve is of the first run, on held-out classes, always 25 in an episode."
     )
     return with_title(TITLE, ["classes in the test", "length", *header()[2:]], rows, note)
 
 
 def figures(records: dict[str, Record], folder: Path) -> list[Path]:
-    record = records.get(NAME)
-    if record is None:
+    found = of_model(records, "15-strings", "mann", SUFFIX)
+    if not found:
         return []
-    learning = draw_learning(
-        [("MANN, 15 to 25 classes in training, measured with 25", record)], folder, "curriculum-training"
-    )
-    tests = record["evaluations"][1:]
+    title = "MANN, 15 to 25 classes in training, measured with 25"
+    learning = draw_learning([(title, found[0])], folder, "curriculum-training")
+    tests = [record["evaluations"][1:] for record in found]
     return learning + draw_capacity(tests, folder, "curriculum-test")

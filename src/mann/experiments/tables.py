@@ -31,6 +31,14 @@ def in_order(entries: Sequence[Entry], records: dict[str, Record]) -> list[Recor
     return [records[entry.name] for entry in entries if entry.name in records]
 
 
+def by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The runs (seeds) of every row, by what the row is called."""
+    rows: dict[str, list[Record]] = {}
+    for record in records:
+        rows.setdefault(record["label"], []).append(record)
+    return rows
+
+
 def of_model(records: dict[str, Record], setting: str, model: str, suffix: str = "") -> list[Record]:
     """The records of one row, in order of their seeds."""
     prefix = f"{setting}-{model}{suffix}-seed"

@@ -1,8 +1,8 @@
 """Does it learn to learn, or Omniglot? Trained on glyphs and tested on Omniglot, and the other way round."""
 
 from mann.experiments.entries import Entry, Record, Scale, Table, Test
-from mann.experiments.networks import network
-from mann.experiments.tables import cells, header, in_order, with_title
+from mann.experiments.networks import network, seeds
+from mann.experiments.tables import by_label, cells, header, in_order, with_title
 from mann.training.config import DataConfig
 
 TITLE = "Transfer: 5 classes, one-hot labels, trained on one data set and tested on the other"
@@ -18,6 +18,7 @@ def entries(scale: Scale) -> list[Entry]:
             "5-onehot",
             "mann",
             scale,
+            seed,
             suffix=f"-{name}",
             label=name,
             tests=tests,
@@ -25,15 +26,16 @@ def entries(scale: Scale) -> list[Entry]:
             updates=UPDATES,
         )
         for name, data in SETS.items()
+        for seed in seeds(scale)
         if scale != "smoke" or name == "glyphs"
     ]
 
 
 def table(records: dict[str, Record]) -> Table:
     rows = [
-        [record["label"], tested["dataset"], *cells([record], i)]
-        for record in in_order(entries("full"), records)
-        for i, tested in enumerate(record["evaluations"])
+        [label, tested["dataset"], *cells(found, i)]
+        for label, found in by_label(in_order(entries("full"), records)).items()
+        for i, tested in enumerate(found[0]["evaluations"])
     ]
     note = (
         "Only test classes of either set. The shapes of the glyphs are made by rules; the constants in these rules "
