@@ -1,11 +1,13 @@
-"""Make the weights of a finished run part of the package, with a card.
+"""Make the weights of the best of some finished runs part of the package, with a card.
 
-    python benchmarks/ship.py RUN NAME
+    python benchmarks/ship.py NAME RUN [RUN …]
 
-RUN was trained with `mann train NAME`. The card says how the weights came about, and how well they do on 2000
-episodes of test classes or functions: `mann eval NAME` should agree within the interval.
+The runs were trained with `mann train NAME --seed S` for different S. The best is the one that did best on held-out
+training classes or functions. The card says how the weights came about, and how well they do on 2000 episodes of
+test classes or functions: `mann eval NAME` should agree within the interval.
 """
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -16,15 +18,20 @@ EPISODES = 2000
 TARGET = Path(__file__).parents[1] / "src" / "mann" / "pretrained"
 
 
-def main(run: Path, name: str) -> None:
+def main(name: str, *runs: Path) -> None:
     prepare_jax()
     from mann.episodes import Classification
     from mann.evaluation import choose_task, evaluate, test_drawings
     from mann.training.presets import PRESETS
     from mann.weights import load_trained, save_trained
 
-    trained = load_trained(run)
-    assert trained.config == PRESETS[name], f"{run} was not trained with `mann train {name}`"
+    found = {run: load_trained(run) for run in runs}
+    for run, trained in found.items():
+        as_preset = dataclasses.replace(trained.config, seed=PRESETS[name].seed)
+        assert as_preset == PRESETS[name], f"{run} was not trained with `mann train {name}`"
+    scores = {run: trained.description["best"]["score"] for run, trained in found.items()}
+    best = max(scores, key=lambda run: scores[run])
+    trained = found[best]
     task = choose_task(trained)
     drawings, context = None, {}
     if isinstance(task, Classification):
@@ -34,14 +41,15 @@ def main(run: Path, name: str) -> None:
     update = trained.description["best"]["update"]
     card = {
         "name": name,
-        "command": f"mann train {name}",
+        "command": f"mann train {name} --seed {trained.config.seed}",
         "seed": trained.config.seed,
+        "held_out_scores": {f"seed {found[run].config.seed}": round(scores[run], 4) for run in runs},
         "update": update,
         "episodes": update * trained.config.batch,
-        "chosen": "best accuracy on held-out training classes (instances 2 to 10)"
+        "chosen": "seed and update with the best accuracy on held-out training classes (instances 2 to 10)"
         if drawings
-        else "best log-likelihood on held-out functions",
-        "libraries": json.loads((run / "env.json").read_text())["sessions"][-1]["libraries"],
+        else "seed and update with the best log-likelihood on held-out functions",
+        "libraries": json.loads((best / "env.json").read_text())["sessions"][-1]["libraries"],
         "evaluation_command": f"mann eval {name} --episodes {EPISODES}",
         "evaluation": tested.to_json(),
     }
@@ -50,4 +58,4 @@ def main(run: Path, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(sys.argv[1], *map(Path, sys.argv[2:]))

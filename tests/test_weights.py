@@ -1,5 +1,7 @@
 """The weights that ship with the package."""
 
+import dataclasses
+
 import pytest
 
 from mann.episodes import Classification
@@ -21,8 +23,10 @@ def test_names_are_those_of_presets():
 def test_card_says_how_the_weights_came_about(name):
     trained = load_trained(name)
     card = trained.description["card"]
-    assert trained.config == PRESETS[name]
-    assert card["command"] == f"mann train {name}"
+    assert trained.config == dataclasses.replace(PRESETS[name], seed=card["seed"])
+    assert card["command"].removesuffix(f" --seed {card['seed']}") == f"mann train {name}"
+    if scores := card.get("held_out_scores"):
+        assert scores[f"seed {card['seed']}"] == max(scores.values())
     if isinstance(trained.config.task, Classification):
         assert card["evaluation"]["class_ids"]["first"] > trained.description["classes"]["trained"][1]
     assert card["evaluation"]["episodes"] >= 2000
