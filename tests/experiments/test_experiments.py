@@ -210,6 +210,12 @@ def test_entries_that_share_a_name_share_everything():
     assert len(found) > 40
 
 
+def test_runs_are_named_after_their_seed():
+    by_position, by_name = network("5-onehot", "mann", "full", 3), network("5-onehot", "mann", "full", seed=3)
+    assert by_position == by_name
+    assert by_name.name == "5-onehot-mann-seed3"
+
+
 def test_the_full_runs_are_the_papers():
     table1 = {entry.name: entry for entry in load_experiment("table1").entries("full")}
     mann = table1["5-onehot-mann-seed1"].config
