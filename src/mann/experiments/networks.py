@@ -60,8 +60,8 @@ def network(
     setting: str,
     model: str,
     scale: Scale,
-    seed: int = 0,
     /,
+    seed: int = 0,
     *,
     suffix: str = "",
     label: str = "",
@@ -75,7 +75,7 @@ def network(
     if model in LEARNING_RATES:
         config = changed(config, optimiser__learning_rate=LEARNING_RATES[model])
     config = changed(config, **changes)
-    full_name = f"{setting}-{model}{suffix}-seed{config.seed}"
+    full_name = f"{setting}-{model}{suffix}-seed{seed}"
     return Network(full_name, label or name, at_scale(config, scale), tests)
 
 
