@@ -25,6 +25,7 @@ from mann.experiments.tables import (
     stated_rates,
     training_cost,
 )
+from mann.figures import draw_capacity
 from mann.models import ModelConfig
 from mann.report import load_records, write_report
 
@@ -267,6 +268,18 @@ def test_the_runs_of_a_row_are_tabled_together(name, rows):
     assert all("85.0 [80.0, 90.0]" in row for row in made)
     first = {key: record for key, record in records.items() if key.endswith("seed0")}
     assert all("90.0 ±1.0" in row for row in experiment.table(first).rows)
+
+
+def test_capacity_is_drawn_as_the_mean_of_runs_with_a_band(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("mann.figures._save", lambda figure, *_: drawn.append(figure) or [])
+    runs = [[made_up(a)["evaluations"][0] | {"classes": n} for n in (50, 60)] for a in (0.9, 0.8)]
+    draw_capacity(runs, tmp_path, "capacity")
+    (axes,) = drawn[0].axes
+    for line in axes.get_lines():
+        assert line.get_xydata() == pytest.approx(np.array([[50, 85], [60, 85]]))
+    heights = [band.get_paths()[0].get_extents().intervaly for band in axes.collections]
+    assert heights == [pytest.approx([79, 91])] * len(axes.get_lines())  # made up: an interval of ±1
 
 
 def test_learning_rates_show_zero_as_zero_and_keep_their_order():

@@ -40,7 +40,8 @@ def table(records: dict[str, Record]) -> Table:
             rows.append([str(tested["classes"]), str(tested["length"]), *cells(found, i)])
     note = (
         "The paper shows curves only. One class more every 600 updates (9600 episodes; the paper: 10 000), the "
-        "last 4000 updates with 25. The curve is of the first run, on held-out classes, always 25 in an episode."
+        "last 4000 updates with 25. The curve is of the first run, on held-out classes, always 25 in an episode; "
+        "the figure of the tests shows the mean of the runs and a band over their 95 % intervals."
     )
     return with_title(TITLE, ["classes in the test", "length", *header()[2:]], rows, note)
 
