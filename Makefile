@@ -3,17 +3,25 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: quickstart install test lint types pytest format clean
+.PHONY: quickstart install constraints test lint types pytest docs format clean
 
 quickstart: install
 	$(BIN)/mann quickstart
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The exact versions in constraints.txt, so that a dependency that moves breaks nothing here.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	touch $@
+
+# The newest versions that pyproject.toml allows. Run it with the oldest supported Python, then `make test`.
+constraints: | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --dry-run --ignore-installed --report $(VENV)/report.json ".[dev,docs,photos,tensorboard,web]"
+	$(BIN)/python tools/constraints.py $(VENV)/report.json > constraints.txt
 
 test: lint types pytest
 
@@ -27,9 +35,20 @@ types: install
 pytest: install
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
+# The site in site/, to be opened as files: a broken link, a missing page or an unknown name fails, and so does anything
+# that a browser would fetch from elsewhere.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@! grep -rE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//' site --include='*.html'
+	@echo "Open site/index.html"
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	touch $@
+
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -3,7 +3,7 @@
     python benchmarks/load.py [BROWSERS] [MODEL]
 
 Starts `mann serve` on a free loopback port. Every browser teaches three symbols under names of its own, all at the
-same time; then it asks for 20 predictions, four a second as the page does while one draws, and once more without
+same time; then it asks for 20 predictions, four per second as the page does while one draws, and once more without
 any pause between them. Each answer must hold the browser's own names and no others. Client and server share the
 cores.
 """
@@ -19,6 +19,8 @@ import time
 
 import numpy as np
 from PIL import Image
+
+from mann.web.server import MOST_PER_ADDRESS
 
 PREDICTIONS = 20
 PACE = 0.25  # seconds
@@ -86,6 +88,8 @@ async def everyone(port: int, browsers: int, pause: float) -> np.ndarray:
 
 
 def main(browsers: int, model: str) -> None:
+    if browsers > MOST_PER_ADDRESS:
+        sys.exit(f"All browsers share one address, which may have {MOST_PER_ADDRESS} connections.")
     arguments = ["--port", "0", "--no-browser", "--browsers", str(2 * browsers), "--model", model]
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -98,7 +102,7 @@ def main(browsers: int, model: str) -> None:
         try:
             address = next(line for line in server.stdout if "http://" in line)
             port = int(address.split("127.0.0.1:")[1].split("/")[0])
-            for name, pause in (("four a second", PACE), ("without pause", 0.0)):
+            for name, pause in (("four per second", PACE), ("without pause", 0.0)):
                 began = time.perf_counter()
                 seconds = asyncio.run(everyone(port, browsers, pause))
                 rate = len(seconds) / (time.perf_counter() - began)

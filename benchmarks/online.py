@@ -35,19 +35,18 @@ def drive(learner, pictures, labels, seconds=None):
 
 
 def main(model: str, episodes: int) -> None:
-    from mann.commands import prepare_jax
+    from mann.runtime import prepare_jax
 
     prepare_jax()
     import mann
     from mann.data.pictures import draw_pictures
-    from mann.evaluation import choose_task, evaluate, test_drawings, wilson_by_episode
+    from mann.evaluation import evaluate
+    from mann.statistics import wilson_by_episode
 
     trained = mann.load_trained(model)
-    task = choose_task(trained)
-    prepared, dataset, (first, last) = test_drawings(trained)
-    reference = evaluate(trained, task, prepared, episodes=episodes)
-    bitmaps = mann.load(trained.config.data.name, trained.config.data.path).images[first - 1 : last]
-    del prepared
+    reference = evaluate(trained, episodes=episodes)
+    task, dataset, (first, last) = reference.task, reference.dataset, reference.class_range
+    bitmaps = trained.config.data.load().images[first - 1 : last]
     parent = mann.OneShotLearner(trained)
     rng = np.random.default_rng(1)
     seconds: list[tuple[float, float]] = []
@@ -71,7 +70,7 @@ def main(model: str, episodes: int) -> None:
             _print_calibration(np.array(sure))
         for i in SHOWN:
             ours = _percent(wilson_by_episode(right[:, i], count[:, i]))
-            print(f"  {i:2d}  API {ours}   eval {_percent(reference.instances[i - 1])}", flush=True)
+            print(f"  {i:2d}  API {ours}   eval {_percent(reference.result.instances[i - 1])}", flush=True)
     calls = np.array(seconds[len(seconds) // 2 :]).T * 1e3
     for name, values in zip(("predict_one", "learn_one"), calls, strict=True):
         print(f"{name}: {np.median(values):.2f} ms, p99 {np.percentile(values, 99):.2f} ms of one core")

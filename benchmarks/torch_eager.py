@@ -5,18 +5,19 @@ and so are the two recurrent inputs and the four maps that address the memory. S
 H controller units, M slots, W slot width, R heads.
 """
 
+import jax
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mann.controllers import LSTM
-from mann.data.render import FINE, GRID, MAX_ROTATION, MAX_SHIFT, SIZE, Drawings
-from mann.episodes import Classification
+from mann.data.render import FINE, MAX_ROTATION, MAX_SHIFT, Drawings, grid_side
 from mann.memory import LRUA, LRUAConfig
 from mann.memory.addressing import EPSILON
 from mann.memory.base import EMPTY
 from mann.models import Model
+from mann.tasks import Classification
 from mann.training.config import Config
 
 
@@ -81,10 +82,15 @@ def from_jax(model: Model) -> Cell:
     controller, memory = model.controller, model.memory
     assert isinstance(controller, LSTM)
     assert isinstance(memory, LRUA)
-    assert memory.config == LRUAConfig(
-        decay=memory.config.decay, initial_strength=memory.config.initial_strength
-    )
-    assert model.encoder is None
+    own = (
+        "slots",
+        "width",
+        "heads",
+        "decay",
+        "initial_strength",
+    )  # any of these; the rest as it is by default
+    assert memory.config == LRUAConfig(**{name: getattr(memory.config, name) for name in own})
+    assert not jax.tree.leaves(model.encoder)
     assert model.query == "hidden"
     maps = (memory.keys, memory.vectors, memory.gates, memory.strengths)
     access = [linear for linear in maps if linear is not None]
@@ -94,8 +100,8 @@ def from_jax(model: Model) -> Cell:
         "recurrent.weight": np.concatenate([controller.recurrent, controller.from_reads]),
         "access.weight": np.concatenate([linear.weight for linear in access], axis=1),
         "access.bias": np.concatenate([linear.bias for linear in access]),
-        "head.weight": model.head.weight,
-        "head.bias": model.head.bias,
+        "head.weight": model.readout.weight,
+        "head.bias": model.readout.bias,
     }
     cell = Cell(
         model.input_size + model.label_size,
@@ -103,7 +109,7 @@ def from_jax(model: Model) -> Cell:
         memory.slots,
         memory.width,
         memory.heads,
-        model.head.weight.shape[1],
+        model.readout.weight.shape[1],
         memory.config.decay,
     )
     # mann keeps a weight as (in, out), PyTorch as (out, in); `.T` leaves a bias as it is.
@@ -121,8 +127,10 @@ def loss(cell: Cell, inputs: Tensor, labels: Tensor) -> Tensor:
 def render(
     grids: Tensor, classes: Tensor, drawings: Tensor, rotation: Tensor, shift: Tensor, quarter: Tensor
 ) -> Tensor:
-    """`mann.data.render.render`: one bilinear look-up a pixel; n drawings to (n, 400)."""
-    centred = torch.arange(SIZE, dtype=torch.float32) - (SIZE - 1) / 2
+    """`mann.data.render.render`: one bilinear look-up per pixel; n drawings to (n, 400)."""
+    grid = grids.shape[-1]
+    side = (grid - grid_side(0)) // FINE
+    centred = torch.arange(side, dtype=torch.float32) - (side - 1) / 2
     down, right = (axis.reshape(1, -1) for axis in torch.meshgrid(centred, centred, indexing="ij"))
     cos_q = torch.tensor([1.0, 0.0, -1.0, 0.0])[quarter, None]
     sin_q = torch.tensor([0.0, 1.0, 0.0, -1.0])[quarter, None]
@@ -130,12 +138,12 @@ def render(
     x = -sin_q * down + cos_q * right - shift[:, 1:]
     cos, sin = torch.cos(rotation)[:, None], torch.sin(rotation)[:, None]
     y, x = cos * y + sin * x, -sin * y + cos * x
-    y, x = ((axis * FINE + (GRID - 1) / 2).clamp(0.0, GRID - 1.001) for axis in (y, x))
+    y, x = ((axis * FINE + (grid - 1) / 2).clamp(0.0, grid - 1.001) for axis in (y, x))
     row, column = y.long(), x.long()
     weight_y, weight_x = y - row, x - column
-    start = (classes * grids.shape[1] + drawings)[:, None] * GRID**2 + row * GRID + column
+    start = (classes * grids.shape[1] + drawings)[:, None] * grid**2 + row * grid + column
     flat = grids.view(-1)
-    corners = [flat.take(start + offset).float() for offset in (0, 1, GRID, GRID + 1)]
+    corners = [flat.take(start + offset).float() for offset in (0, 1, grid, grid + 1)]
     upper = torch.lerp(corners[0], corners[1], weight_x)
     lower = torch.lerp(corners[2], corners[3], weight_x)
     return torch.lerp(upper, lower, weight_y) / 255
@@ -147,7 +155,7 @@ class Training:
     def __init__(self, model: Model, drawings: Drawings, config: Config) -> None:
         assert isinstance(config.task, Classification)
         self.task, self.batch, self.clip = config.task, config.batch, config.optimiser.clip
-        self.cell = from_jax(model)
+        self.cell, self.side = from_jax(model), drawings.format.side
         self.grids = torch.tensor(np.array(drawings.grids))
         self.counts = torch.tensor(np.array(drawings.counts)).long()
         self.generator = torch.Generator().manual_seed(config.seed)
@@ -182,7 +190,7 @@ class Training:
             chosen.gather(1, which).flatten(),
             drawing.flatten(),
             unit[:, 0] * MAX_ROTATION,
-            unit[:, 1:] * MAX_SHIFT,
+            unit[:, 1:] * MAX_SHIFT * self.side,
             quarter.gather(1, which).flatten(),
         )
         return pixels.view(batch, steps, -1), labels.gather(1, which)

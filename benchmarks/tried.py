@@ -26,9 +26,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mann import native
-from mann.episodes import Classification
 from mann.models import ModelConfig, build_model, tile_state
-from mann.native import build
+from mann.native import Native, build
+from mann.tasks import Classification
 
 EPISODES, STEPS, GATES, PIXELS, LABELS, RECURRENT = 8, 50, 800, 400, 5, 360
 ROUNDS = 150
@@ -110,7 +110,6 @@ def builds() -> None:
     state = tile_state(model.initial_state(), EPISODES)
     assert build.load(), "there is no C++ compiler"
     works: dict[str, Callable[[], Any]] = {}
-    call = native._call
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, flags) in enumerate(BUILDS.items()):
             library = Path(folder) / f"{number}.so"
@@ -120,14 +119,14 @@ def builds() -> None:
             for target in build.TARGETS:
                 capsule = jax.ffi.pycapsule(getattr(loaded, target))
                 jax.ffi.register_ffi_target(f"build{number}_{target}", capsule, platform="cpu")
-            native._call = lambda target, *rest, number=number: call(f"build{number}_{target}", *rest)
+            native.PREFIX = f"build{number}_mann"
 
             def loss(arrays: Any, projected: Any) -> Any:
-                return jnp.mean(native.unroll_batch(eqx.combine(arrays, static), projected, state)[0] ** 2)
+                return jnp.mean(Native()(eqx.combine(arrays, static).cell, projected, state)[0] ** 2)
 
             gradient = jax.jit(jax.value_and_grad(loss)).lower(arrays, projected).compile()
             works[name] = lambda gradient=gradient: gradient(arrays, projected)
-        native._call = call
+        native.PREFIX = "mann"
         times = measure(works)
     for name, seconds in times.items():
         ratio = np.median(times["in use"] / seconds)

@@ -12,22 +12,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
+from matplotlib.figure import Figure
 
 from mann import benchmark
 from mann.benchmark import Setting, flops, growth, parts, timing, worker
 from mann.benchmark.parts import random_drawings
 from mann.cli import main
-from mann.data.render import GRID, Drawings, Transform, render
-from mann.episodes import Classification, Episode, time_offset
+from mann.data.render import Drawings, Transform, grid_side, render
+from mann.episodes import Episode, time_offset
 from mann.errors import MannError
-from mann.metrics import episode_loss
-from mann.models import ModelConfig, build_model
-from mann.outputs import output_of
-from mann.training.config import Config, OptimiserConfig
+from mann.installation import install_command
+from mann.models import build_model
+from mann.tasks import Classification
+from mann.training.config import Config
+from mann.training.optimisers import AdamW
+from tests.networks import network
 
 TASK = Classification(classes=3, length=6)
-MODEL = ModelConfig(hidden=8, slots=10, width=5, heads=2)
-CONFIG = Config(TASK, MODEL, optimiser=OptimiserConfig(warmup=1), batch=2, dispatch=2, evaluate_every=2)
+MODEL = network(hidden=8, slots=10, width=5, heads=2)
+CONFIG = Config(TASK, MODEL, optimiser=AdamW(warmup=1), batch=2, dispatch=2, evaluate_every=2)
 TINY = Setting(CONFIG, classes=4, drawings=4, rounds=2, calls=500)
 
 
@@ -51,7 +54,7 @@ def torch_eager():
 
 
 def test_operations_of_a_tiny_network_counted_by_hand():
-    task, model = Classification(classes=2, length=3), ModelConfig(hidden=2, slots=3, width=2, heads=1)
+    task, model = Classification(classes=2, length=3), network(hidden=2, slots=3, width=2, heads=1)
     config = Config(task, model, batch=2)
     input_to_gates = (400 + 2) * 8  # no gradient for pictures and labels: forward, and one product backward
     others = (
@@ -98,7 +101,7 @@ def traced_multiply_adds(jaxpr):
 
 
 def test_operations_of_other_networks_are_refused():
-    model = build_model(dataclasses.replace(MODEL, memory="ntm"), TASK, key=jax.random.key(0))
+    model = build_model(network(memory="ntm", hidden=8), TASK, key=jax.random.key(0))
     with pytest.raises(MannError, match="LRUA"):
         flops.products(model)
 
@@ -126,8 +129,8 @@ def test_torch_and_jax_give_the_same_outputs_and_gradients(torch_eager):
     @eqx.filter_jit
     @eqx.filter_value_and_grad(has_aux=True)
     def differentiate(model):
-        outputs, _ = model.unroll_batch(episodes.inputs, time_offset(episodes.targets))
-        return jnp.mean(episode_loss(output_of(TASK), outputs, episodes)), outputs
+        outputs = model.unroll_batch(episodes.inputs, time_offset(episodes.targets)).outputs
+        return jnp.mean(TASK.loss(outputs, episodes)), outputs
 
     (value, outputs), gradient = differentiate(model)
     cell = torch_eager.from_jax(model)
@@ -154,7 +157,7 @@ def test_torch_and_jax_render_the_same_pictures(torch_eager):
     rotation = rng.uniform(-0.2, 0.2, 9).astype(np.float32)
     shift = rng.uniform(-2, 2, (9, 2)).astype(np.float32)
     transform = Transform(jnp.asarray(rotation), jnp.asarray(shift), jnp.asarray(quarter))
-    ours = render(drawings.grids, jnp.asarray(classes), jnp.asarray(which), transform)
+    ours = render(drawings, jnp.asarray(classes), jnp.asarray(which), transform)
     grids = torch.tensor(np.array(drawings.grids))
     indices = (torch.tensor(array).long() for array in (classes, which))
     numbers = (torch.tensor(array) for array in (rotation, shift))
@@ -166,7 +169,7 @@ def test_torch_and_jax_render_the_same_pictures(torch_eager):
 
 def test_torch_draws_episodes_of_distinct_classes_without_repeating_drawings(torch_eager):
     shade = np.arange(20, 32).reshape(4, 3)  # one for each drawing of each class; what the middle pixel shows
-    grids = np.broadcast_to(shade[:, :, None, None], (4, 3, GRID, GRID)).astype(np.uint8)
+    grids = np.broadcast_to(shade[:, :, None, None], (4, 3, grid_side(20), grid_side(20))).astype(np.uint8)
     drawings = Drawings(jnp.asarray(grids), jnp.full(4, 3, jnp.int32))
     config = dataclasses.replace(CONFIG, batch=20)
     training = torch_eager.Training(random_model(), drawings, config)
@@ -194,7 +197,7 @@ def test_without_torch_or_its_file_the_row_says_what_to_do(monkeypatch, tmp_path
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "torch", None)
         patch.setattr("importlib.util.find_spec", lambda name: None)
-        assert benchmark.torch_works(CONFIG, drawings) == ({}, "pip install 'mann[bench]'")
+        assert benchmark.torch_works(CONFIG, drawings) == ({}, install_command("bench"))
     pytest.importorskip("torch")
     monkeypatch.setattr(benchmark, "TORCH_EAGER", tmp_path / "absent.py")
     works, note = benchmark.torch_works(CONFIG, drawings)
@@ -263,7 +266,7 @@ def test_networks_are_measured_with_and_without_the_kernel(monkeypatch, capsys):
     [
         (["--quick", "--plot", "growth"], "nothing to plot"),
         (["--json", "no/such/folder/bench.json"], "Cannot write no/such/folder/bench.json"),
-        (["--devices", "-1"], "At least 1 device"),
+        (["--devices", "-1"], "devices must be at least 1"),
     ],
 )
 def test_mistakes_are_found_before_measuring(arguments, message, capsys):
@@ -288,7 +291,7 @@ def test_growth_changes_one_size_at_a_time_and_compares_with_the_first_point(mon
     def start(what, setting, devices):
         asked.append(setting.config)
         config = setting.config
-        if config.model.slots == 512:
+        if config.model.memory.slots == 512:
             raise MannError("it was killed")
         cost = config.task.steps * config.batch / 100 + 20
         return {"ms": timing.spread([cost])._asdict(), "memory": 2**20 * config.batch, "devices": devices}
@@ -309,15 +312,27 @@ def test_growth_changes_one_size_at_a_time_and_compares_with_the_first_point(mon
 
     print_growth(result, Console())
     assert "it was killed" in capsys.readouterr().out
-    for path in growth.draw_growth(result, tmp_path / "growth.png"):
-        assert path.stat().st_size > 10_000
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: drawn.append(figure) or file.write(b"x"))
+    assert [path.name for path in growth.draw_growth(result, tmp_path / "growth.png")] == [
+        "growth.png",
+        "growth.svg",
+    ]
+    panels = np.reshape(drawn[0].axes, (2, len(result)))
+    for (axis, rows), (time, memory) in zip(result.items(), panels.T, strict=True):
+        linear, measured = (line.get_xydata().tolist() for line in time.get_lines())
+        known = [row for row in rows if row["ms"]]
+        assert measured == [[row["size"], row["ms"]["median"]] for row in known], axis
+        assert linear[-1] == measured[-1]
+        assert linear[0][1] * linear[-1][0] == pytest.approx(linear[-1][1] * linear[0][0])
+        assert memory.get_lines()[1].get_ydata().tolist() == [row["memory"] / 2**20 for row in known]
 
 
 def test_peak_memory_is_what_a_run_allocates():
     memory = worker.peak_memory(timing.Work(lambda: np.ones(2**24), 1))
     if memory is None:
         pytest.skip("this system does not tell")
-    assert memory == pytest.approx(2**27, rel=0.05)
+    assert memory == pytest.approx(2**27, rel=0.25)  # what else the process holds comes and goes
 
 
 def test_works_take_turns_and_are_counted_by_unit():

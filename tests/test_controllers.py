@@ -43,7 +43,7 @@ def test_lstm_equals_the_oracle_over_several_steps(with_reads):
     from_reads = float64(controller.from_reads) if with_reads else None
     state, hidden, cell = controller.initial_state(), [0.0] * H, [0.0] * H
     for x, r in zip(*stream(), strict=True):
-        output, state = call(controller, x, r if with_reads else None, state)
+        output, state = call(controller, x, r, state)  # without `from_reads`, they make no difference
         hidden, cell = lstm.step(
             layer(controller.inputs),
             float64(controller.recurrent),
@@ -68,7 +68,7 @@ def test_forget_gate_starts_open():
     """With no input at all, a cell keeps σ(1) of what it held, not one half."""
     controller = LSTM(INPUTS, H, 0, key=jax.random.key(0))
     state = controller.initial_state()._replace(cell=jnp.ones(H))
-    _, new = call(controller, jnp.zeros(INPUTS), None, state)
+    _, new = call(controller, jnp.zeros(INPUTS), jnp.zeros(0), state)
     np.testing.assert_allclose(new.cell, 1 / (1 + math.exp(-1)), rtol=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_feedforward_equals_the_loop_and_has_no_state(with_reads):
     state = controller.initial_state()
     assert state == ()
     for x, r in zip(*stream(), strict=True):
-        output, state = call(controller, x, r if with_reads else None, state)
+        output, state = call(controller, x, r, state)  # without `from_reads`, they make no difference
         expected = linear(layer(controller.inputs), float64(x).tolist())
         if with_reads:
             more = linear((float64(controller.from_reads), np.zeros(H)), float64(r).tolist())

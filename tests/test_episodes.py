@@ -9,30 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import log_softmax
 from sklearn.gaussian_process.kernels import RBF
 
 from mann.data.functions import GaussianProcess
 from mann.data.images import ImageSet
 from mann.data.render import prepare
-from mann.episodes import (
-    Classification,
-    Regression,
-    choose_below,
-    draw_episodes,
-    encode_strings,
-    instance_numbers,
-    sample_distinct,
-    string_of,
-    time_offset,
-)
+from mann.episodes import choose_below, instance_numbers, sample_distinct, time_offset
 from mann.errors import MannError
+from mann.tasks import Classification, Regression
 
 CLASSES, DRAWINGS = 8, 6
 COUNTS = np.array([6, 6, 2, 6, 1, 6, 3, 6])  # some classes are padded
 MARK, STEP = 255, 10
 LIKELY = 1e-4  # a fixed seed below this would be one bad seed in ten thousand
 
-draw_many = jax.jit(draw_episodes, static_argnums=0)
+draw_many = jax.jit(lambda task, keys, drawings: task.draw_batch(keys, drawings), static_argnums=0)
 distinct = jax.jit(jax.vmap(sample_distinct, (0, None)), static_argnums=1)
 
 
@@ -109,7 +101,7 @@ def test_batch_is_the_episodes_of_its_keys(many, drawings):
 
 def test_classification_without_pictures_is_refused():
     with pytest.raises(MannError, match="needs pictures"):
-        draw_episodes(Classification(), jax.random.split(jax.random.key(0), 2), None)
+        Classification().draw_batch(jax.random.split(jax.random.key(0), 2), None)
 
 
 # Classes
@@ -198,12 +190,13 @@ def test_string_labels_differ_between_the_classes_of_an_episode_and_stay_within_
 
 
 def test_every_one_of_the_3125_codes_is_a_word_of_its_own():
-    encoded = np.asarray(encode_strings(jnp.arange(3125)))
+    code = Classification(labels="strings").label_code
+    encoded = np.asarray(code.encode(jnp.arange(3125)))
     assert encoded.shape == (3125, 25)
     np.testing.assert_array_equal(encoded.reshape(3125, 5, 5).sum(-1), 1)
     words = ["".join("abcde"[i] for i in row) for row in encoded.reshape(3125, 5, 5).argmax(-1)]
     assert words == ["".join(word) for word in itertools.product("abcde", repeat=5)]
-    assert string_of(jnp.asarray(encoded[1234])) == words[1234]
+    assert code.name(int(code.decode(encoded[1234]))) == words[1234]
 
 
 # Drawings and their augmentation
@@ -326,7 +319,7 @@ def test_curriculum_uses_fewer_classes_and_steps_without_compiling_again(drawing
     task = Classification(classes=5, balanced=balanced)
     compiled = jax.jit(task.draw)
     for classes, length in ((2, 20), (3, 30), (5, 50)):
-        episode = compiled(jax.random.key(0), drawings, jnp.asarray(classes), jnp.asarray(length))
+        episode = compiled(jax.random.key(0), drawings, jnp.array([classes, length]))
         assert set(np.asarray(episode.classes).tolist()) == set(range(classes))
         np.testing.assert_array_equal(episode.mask, np.arange(50) < length)
         assert len(np.unique(np.asarray(episode.targets), axis=0)) == classes
@@ -335,6 +328,47 @@ def test_curriculum_uses_fewer_classes_and_steps_without_compiling_again(drawing
 
 def test_without_a_curriculum_no_step_is_masked(many):
     assert many.mask.all()
+
+
+# The loss
+
+
+@pytest.mark.parametrize("labels", ["onehot", "strings"])
+def test_loss_is_minus_the_log_probability_averaged_over_the_steps_that_are_not_padding(drawings, labels):
+    task, lengths = Classification(classes=3, length=9, labels=labels), (2, 9, 5)
+    keys = jax.random.split(jax.random.key(0), 3)
+    drawn = [
+        task.draw(key, drawings, jnp.array([2, length])) for key, length in zip(keys, lengths, strict=True)
+    ]
+    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *drawn)
+    outputs = np.random.default_rng(0).normal(size=(3, 9, task.output.size)).astype(np.float32)
+    expected = []
+    for episode, length, rows in zip(drawn, lengths, outputs, strict=True):
+        steps = []
+        for row, target in zip(rows[:length], np.asarray(episode.targets), strict=False):
+            parts = zip(*(np.split(x, task.label_code.letters) for x in (row, target)), strict=True)
+            steps.append(-sum(log_softmax(scores)[letter.argmax()] for scores, letter in parts))
+        expected.append(np.mean(steps))
+    np.testing.assert_allclose(task.loss(jnp.asarray(outputs), batch), expected, rtol=1e-5)
+
+
+# Pictures of another format
+
+
+def test_episode_shows_pictures_in_the_format_of_the_set():
+    """Each class has a colour of its own, and every picture is of that colour."""
+    images = np.zeros((4, 2, 32, 32, 3), np.uint8)
+    colours = np.array([[200, 0, 0], [0, 200, 0], [0, 0, 200], [100, 100, 0]])
+    images += colours[:, None, None, None].astype(np.uint8)
+    source = prepare(ImageSet("colours", images, np.full(4, 2), tuple("abcd"), ink=255, side=28))
+    task = Classification(classes=3, length=12)
+    assert task.input_shape(source.format) == (28, 28, 3)
+    episode = task.draw(jax.random.key(0), source)
+    assert episode.inputs.shape == (12, 28 * 28 * 3)
+    middles = np.asarray(episode.inputs).reshape(12, 28, 28, 3)[:, 14, 14] * 255
+    shown = [np.flatnonzero((np.abs(colours - middle) < 1).all(1)).item() for middle in middles]
+    pairs = set(zip(np.asarray(episode.classes).tolist(), shown, strict=True))
+    assert len(pairs) == len({c for c, _ in pairs}) == len({colour for _, colour in pairs})
 
 
 # Mistakes
@@ -348,8 +382,8 @@ def test_too_few_classes_are_refused_with_both_numbers(drawings):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"classes": 0}, "at least 1 class"),
-        ({"length": -1}, "not negative"),
+        ({"classes": 0}, "classes in an episode must be at least 1"),
+        ({"length": -1}, "length of an episode must be at least 0"),
         ({"classes": 3126, "labels": "strings"}, "3125 string labels"),
     ],
 )
@@ -363,7 +397,8 @@ def test_impossible_classification_is_refused(fields, words):
     [
         ({"dimensions": 0}, "1, 2 or 3 dimensions"),
         ({"dimensions": 4}, "1, 2 or 3 dimensions"),
-        ({"length": 0}, "at least one sample"),
+        ({"length": 0}, "at least 1"),
+        ({"high": float("inf")}, "range is empty"),
         ({"low": 1.0, "high": 1.0}, "range is empty"),
     ],
 )

@@ -1,6 +1,9 @@
 import itertools
 import json
 import math
+import os
+import shutil
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -9,28 +12,20 @@ import numpy as np
 import pytest
 import scipy.stats
 from jax.random import key
+from PIL import Image
 
-from mann.episodes import Classification, Regression
+from mann.commands.console import print_evaluation
+from mann.data import Folder, NoData, glyphs
+from mann.data.seen import seen_classes
 from mann.errors import MannError
-from mann.evaluation import (
-    Points,
-    by_step,
-    choose_task,
-    evaluate,
-    first_instance_ceiling,
-    paper_rows,
-    predict_along,
-    test_drawings,
-    wilson_by_episode,
-)
-from mann.models import ModelConfig, build_model
-from mann.report import print_evaluation
-from mann.training.display import Display
+from mann.evaluation import evaluate, predict_along
+from mann.models import build_model
+from mann.tasks import Classification, Regression
+from mann.tasks.regression import Points, likelihood_by_step
+from mann.trained import load_trained
 from mann.training.loop import train
-from mann.weights import load_trained
+from tests.networks import network
 from tests.training.tiny import change
-
-test_drawings.__test__ = False  # a function of ours, not a test
 
 
 @pytest.fixture(autouse=True)
@@ -43,36 +38,8 @@ def run(tmp_path_factory, shared_cache):
     folder = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANN_CACHE", str(shared_cache))
-        train(change(updates=6), folder, display=Display())
+        train(change(updates=6), folder, observers=[])
     return folder
-
-
-@pytest.mark.parametrize(("right", "total"), [(0, 50), (50, 50), (13, 50), (499, 500)])
-def test_interval_of_independent_predictions_is_wilsons(right, total):
-    correct = np.zeros(total)
-    correct[:right] = 1
-    ours = wilson_by_episode(correct, np.ones(total))
-    theirs = scipy.stats.binomtest(right, total).proportion_ci(0.95, method="wilson")
-    assert ours.value == right / total
-    assert ours.low == pytest.approx(theirs.low, abs=0.002)
-    assert ours.high == pytest.approx(theirs.high, abs=0.002)
-
-
-def test_interval_covers_the_truth_when_predictions_of_an_episode_agree():
-    """Five predictions an episode that are all right or all wrong: the interval must not count them as five."""
-    rng = np.random.default_rng(0)
-    covered = 0
-    for _ in range(400):
-        correct = 5.0 * (rng.random(100) < 0.8)
-        interval = wilson_by_episode(correct, np.full(100, 5.0))
-        covered += interval.low <= 0.8 <= interval.high
-    assert 0.92 < covered / 400 < 0.98
-
-
-def test_interval_of_nothing_is_nothing():
-    interval = wilson_by_episode(np.zeros(3), np.zeros(3))
-    assert math.isnan(interval.value)
-    assert interval.samples == 0
 
 
 def test_ceiling_of_the_first_instance_by_simulation():
@@ -84,19 +51,14 @@ def test_ceiling_of_the_first_instance_by_simulation():
         for guess in order[step:]
         for _ in range(6 // (3 - step))
     ]
-    assert first_instance_ceiling(Classification(classes=3)) == pytest.approx(np.mean(hits))
-    assert first_instance_ceiling(Classification(classes=5)) == pytest.approx(0.4567, abs=1e-4)
-    assert first_instance_ceiling(Classification(classes=15, labels="strings")) < 0.001
+    assert Classification(classes=3).first_instance_ceiling == pytest.approx(np.mean(hits))
+    assert Classification(classes=5).first_instance_ceiling == pytest.approx(0.4567, abs=1e-4)
+    assert Classification(classes=15, labels="strings").first_instance_ceiling < 0.001
 
 
-def test_json_of_an_evaluation_has_what_scripts_need(run, tmp_path):
-    trained = load_trained(run)
-    drawings, dataset, class_range = test_drawings(trained)
-    assert class_range == (31, 40)
-    assert len(drawings.counts) == 10
-    result = evaluate(
-        trained, choose_task(trained), drawings, dataset=dataset, class_range=class_range, episodes=50
-    )
+def test_json_of_an_evaluation_has_what_scripts_need(run, monkeypatch):
+    result = evaluate(run, episodes=50)
+    assert result.class_range == (31, 40)
     content = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert content["model"] == str(run)
     assert (content["dataset"], content["classes"], content["length"]) == ("glyphs", 3, 8)
@@ -107,59 +69,47 @@ def test_json_of_an_evaluation_has_what_scripts_need(run, tmp_path):
             assert 0 <= cell["low"] <= cell["accuracy"] <= cell["high"] <= 1
     total = sum(cell["count"] for cell in content["instances"])
     assert total == 50 * 8
-    again = evaluate(trained, choose_task(trained), drawings, episodes=50)
-    assert again.instances == result.instances
+    assert evaluate(load_trained(run), episodes=50) == result
+    load = glyphs.load_glyphs
+    monkeypatch.setattr(glyphs, "load_glyphs", lambda classes: load({1623: 60}[classes]))  # all of them
+    again = evaluate(
+        load_trained(run), dataset="glyphs", task=Classification(classes=3, length=8), episodes=50
+    )
+    assert again.class_range == (45, 60)
+    assert again.result.instances != result.result.instances
 
 
 def test_table_shows_test_classes_and_training_classes(run, capsys):
     from rich.console import Console
 
     trained = load_trained(run)
-    drawings, dataset, class_range = test_drawings(trained)
-    result = evaluate(
-        trained, choose_task(trained), drawings, dataset=dataset, class_range=class_range, episodes=10
-    )
-    print_evaluation(result, trained, Console(width=120))
+    print_evaluation(evaluate(trained, episodes=10), trained, Console(width=120))
     shown = capsys.readouterr().out
     assert "Tested on glyphs classes 31–40; trained on glyphs classes 1–24" in shown
     assert "95 % interval" in shown
 
 
-def test_paper_rows_stand_beside_the_same_task():
-    rows = paper_rows(ModelConfig(), Classification(classes=5))
-    assert [row.model for row in rows] == ["Human", "MANN"]
-    assert rows[0].accuracy == {1: 34.5, 2: 57.3, 3: 70.1, 4: 71.8, 5: 81.4, 10: 92.4}
-    assert rows[1].accuracy[10] == 98.1
-    ntm = paper_rows(ModelConfig(memory="ntm"), Classification(classes=15, length=100, labels="strings"))
-    assert ntm[0].accuracy[2] == 35.4
-    assert paper_rows(ModelConfig(), Classification(classes=7)) == []
-
-
 def test_other_number_of_classes_needs_string_labels(run):
     with pytest.raises(MannError, match="exactly 3 classes"):
-        choose_task(load_trained(run), classes=4)
+        evaluate(run, classes=4)
 
 
 def test_string_model_takes_another_number_of_classes(tmp_path):
     config = change(
         task=Classification(classes=3, length=8, labels="strings"), updates=4, evaluate_every=4, dispatch=4
     )
-    train(config, tmp_path / "run", display=Display())
-    trained = load_trained(tmp_path / "run")
-    task = choose_task(trained, classes=5)
-    assert (task.classes, task.steps) == (5, 50)
-    drawings, *_ = test_drawings(trained)
-    result = evaluate(trained, task, drawings, episodes=4)
-    assert sum(cell.samples for cell in result.instances) > 0
+    train(config, tmp_path / "run", observers=[])
+    result = evaluate(tmp_path / "run", classes=5, episodes=4)
+    assert (result.task.classes, result.task.steps) == (5, 50)
+    assert sum(cell.samples for cell in result.result.instances) > 0
     with pytest.raises(MannError, match="cannot be drawn"):
-        evaluate(trained, choose_task(trained, classes=11), drawings, episodes=4)
+        evaluate(tmp_path / "run", classes=11, episodes=4)
 
 
 def test_regression_is_reported_by_step_beside_the_exact_process(tmp_path):
-    config = change(task=Regression(length=6), updates=4, evaluate_every=4, dispatch=4)
-    train(config, tmp_path / "run", display=Display())
-    trained = load_trained(tmp_path / "run")
-    result = evaluate(trained, choose_task(trained), None, episodes=400)
+    config = change(task=Regression(length=6), data=NoData(), updates=4, evaluate_every=4, dispatch=4)
+    train(config, tmp_path / "run", observers=[])
+    result = evaluate(tmp_path / "run", episodes=400)
     content = result.to_json()
     assert len(content["nll"]["model"]) == len(content["nll"]["gp"]) == 6
     assert len(content["squared_error"]["model"]) == len(content["coverage"]["95"]["gp"]) == 6
@@ -177,7 +127,7 @@ def test_regression_is_reported_by_step_beside_the_exact_process(tmp_path):
 def test_likelihood_by_step_is_what_numpy_and_scipy_say():
     rng = np.random.default_rng(0)
     ours, exact = (Points(*(rng.normal(size=(50, 25)) for _ in range(3))) for _ in range(2))
-    found = by_step(ours, exact)
+    found = likelihood_by_step(Regression(), ours, exact)
     assert found.nll["gp"] == pytest.approx(exact.nll.mean(0))
     interval = scipy.stats.norm.interval(0.95, ours.nll[:, 3].mean(), scipy.stats.sem(ours.nll[:, 3]))
     assert found.half_width["model"][3] == pytest.approx((interval[1] - interval[0]) / 2, rel=1e-5)
@@ -190,7 +140,9 @@ def test_likelihood_by_step_is_what_numpy_and_scipy_say():
         edge = scipy.stats.norm.ppf(0.5 + band / 200)
         expected = np.mean((ours.deviations > -edge) & (ours.deviations < edge), axis=0)
         assert found.coverage[str(band)]["model"] == pytest.approx(expected)
-    short = by_step(*(Points(*(part[:, :5] for part in points)) for points in (ours, exact)))
+    short = likelihood_by_step(
+        Regression(), *(Points(*(part[:, :5] for part in points)) for points in (ours, exact))
+    )
     assert short.late_gap is None
 
 
@@ -198,7 +150,7 @@ def test_likelihood_by_step_is_what_numpy_and_scipy_say():
 def test_a_prediction_along_x_is_the_next_step_of_an_episode_each_time(memory):
     """Each query as the 7th step of an episode of its own: what others asked before must not matter."""
     task = Regression(dimensions=2, length=7)
-    model = build_model(ModelConfig(memory=memory, hidden=8, slots=6, width=4, heads=2), task, key=key(0))
+    model = build_model(network(memory=memory, hidden=8, slots=6, width=4, heads=2), task, key=key(0))
     episode = task.draw(key(1))
     seen, y = episode.inputs[:6], episode.targets[:6, 0]
     queries = jax.random.uniform(key(2), (5, 2))
@@ -206,7 +158,7 @@ def test_a_prediction_along_x_is_the_next_step_of_an_episode_each_time(memory):
     unroll = eqx.filter_jit(model.unroll)
     for i, query in enumerate(queries):
         inputs = jnp.concatenate([seen, query[None]])
-        outputs, _ = unroll(inputs, jnp.concatenate([jnp.zeros(1), y])[:, None])
+        outputs = unroll(inputs, jnp.concatenate([jnp.zeros(1), y])[:, None]).outputs
         assert float(mean[i]) == pytest.approx(float(outputs[-1, 0]), abs=1e-5)
         assert float(scale[i]) == pytest.approx(float(jax.nn.softplus(outputs[-1, 1])) + 1e-3, abs=1e-5)
     backwards = predict_along(model, seen, y, queries[::-1])
@@ -219,9 +171,7 @@ def test_unknown_model_is_one_helpful_sentence():
 
 
 def test_weights_alone_can_be_saved_and_loaded(run, tmp_path):
-    import jax
-
-    from mann.weights import save_trained
+    from mann.trained import save_trained
 
     trained = load_trained(run)
     save_trained(tmp_path / "weights.safetensors", trained)
@@ -229,3 +179,68 @@ def test_weights_alone_can_be_saved_and_loaded(run, tmp_path):
     assert back.config == trained.config
     for ours, theirs in zip(jax.tree.leaves(back.model), jax.tree.leaves(trained.model), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+# The boundary between training and test
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A folder of eight classes: rings of different sizes and gaps, as files."""
+    root = tmp_path_factory.mktemp("data") / "pics"
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[:40, :40] - 19.5
+    for number in range(8):
+        folder = root / f"class{number}"
+        folder.mkdir(parents=True)
+        for drawing in range(4):
+            radius = 5 + 1.5 * number + rng.uniform(-0.5, 0.5)
+            ring = np.abs(np.hypot(y + rng.uniform(-2, 2), x) - radius) < 1.2
+            ring &= np.arctan2(y, x) > -3 + 0.3 * number
+            Image.fromarray((255 * ~ring).astype(np.uint8)).save(folder / f"{drawing}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained_on_pictures(pictures, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "pics"
+    task = Classification(classes=2, length=4)
+    data = Folder(path=str(pictures))
+    config = change(task=task, data=data, updates=4, evaluate_every=4, evaluate_episodes=2)
+    train(config, folder, observers=[])
+    return folder
+
+
+def spellings(pictures, tmp_path):
+    """Ways to write the path of the folder that was trained on."""
+    link = tmp_path / "link"
+    link.symlink_to(pictures)
+    relative = os.path.relpath(pictures, Path.cwd())
+    return [str(pictures), f"{pictures}/", f"{pictures}/../{pictures.name}", str(link), relative]
+
+
+def test_however_its_path_is_written_a_folder_trained_on_is_tested_on_its_other_classes(
+    pictures, trained_on_pictures, tmp_path
+):
+    expected = evaluate(trained_on_pictures, episodes=2)
+    assert expected.class_range == (7, 8)
+    for path in spellings(pictures, tmp_path):
+        assert evaluate(trained_on_pictures, dataset=path, episodes=2).class_range == (7, 8)
+
+
+def test_a_copy_of_what_was_trained_on_is_refused_under_any_name(pictures, trained_on_pictures, tmp_path):
+    copy = tmp_path / "holiday"
+    for number, folder in enumerate(sorted(pictures.iterdir(), reverse=True)):
+        shutil.copytree(folder, copy / f"photo{number}")
+    with pytest.raises(MannError, match="6 of the 8 classes of 'holiday'"):
+        evaluate(trained_on_pictures, dataset=str(copy), episodes=2)
+    for number in range(2, 8):  # photo0 and photo1 are the two that were kept for the test
+        shutil.rmtree(copy / f"photo{number}")
+    assert evaluate(trained_on_pictures, dataset=str(copy), episodes=2).class_range == (1, 2)
+
+
+def test_held_out_classes_count_as_met(run):
+    """The checkpoint was selected by them: classes 25 to 30 of these 40 glyphs."""
+    trained = load_trained(run)
+    images = trained.config.data.load()
+    assert seen_classes(images, trained.seen) == list(range(30))

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 
 import equinox as eqx
 import jax
@@ -11,26 +12,34 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from mann import native
-from mann.episodes import Classification, Regression, time_offset
+from mann.cell import Scan
+from mann.controllers import FeedForwardConfig, LSTMConfig
+from mann.data.images import PictureFormat
+from mann.encoders import ConvConfig, Encoder, MLPConfig
+from mann.episodes import time_offset
 from mann.errors import MannError
-from mann.memory import LITERAL, LRUAConfig
-from mann.models import PAPER, ModelConfig, build_model
-from mann.outputs import output_of
+from mann.memory import LRUA, PAPER_MEMORY, LRUAConfig, NoMemory, NTMConfig
+from mann.models import PAPER_MODEL, Model, ModelConfig, build_model
+from mann.native import Native
+from mann.parts import from_dict
+from mann.tasks import Classification, Regression
+from tests.networks import network
 from tests.oracles import lrua, lstm, ntm
 from tests.oracles.lrua import linear
 
 H, M, W, R = 8, 10, 5, 2
 CLASSES, T = 3, 6
 TASK = Classification(classes=CLASSES, length=T)
-SMALL = ModelConfig(hidden=H, slots=M, width=W, heads=R, features=4)
+SIZES = {"hidden": H, "slots": M, "width": W, "heads": R, "maps": 4}
+SMALL = network(**SIZES)
+SLOT_SIZES = ("slots", "width", "heads")
 COMBINATIONS = list(itertools.product(["lstm", "feedforward"], ["lrua", "ntm", "none"], ["none", "conv"]))
 
 
 # Compiled once for each combination, because all tests use the same shapes.
 step = eqx.filter_jit(lambda model, x, label, state: model.step(x, label, state))
 unroll = eqx.filter_jit(
-    lambda model, inputs, labels, state: model.unroll(inputs, labels, state, trace=model.memory is not None)
+    lambda model, inputs, labels, state: model.unroll(inputs, labels, state, trace=model.memory.slots > 0)
 )
 unroll_many = eqx.filter_jit(lambda model, inputs, labels: jax.vmap(model.unroll)(inputs, labels))
 unroll_batch = eqx.filter_jit(lambda model, *arguments: model.unroll_batch(*arguments))
@@ -38,7 +47,7 @@ unroll_batch = eqx.filter_jit(lambda model, *arguments: model.unroll_batch(*argu
 
 def ways(model):
     """The different programs that may run a batch: the scan of JAX, and the native kernel where there is one."""
-    return [unroll_many, unroll_batch] if native.supports(model) else [unroll_many]
+    return [unroll_many, unroll_batch] if Native().supports(model.cell) else [unroll_many]
 
 
 def shape_of(config, task=TASK):
@@ -54,13 +63,18 @@ def build(task=TASK, dtype=np.float32, **fields):
         scale = 1.5 / np.sqrt(leaf.shape[0]) if len(leaf.shape) == 2 else 0.5
         return jnp.asarray(rng.normal(size=leaf.shape) * scale, dtype)
 
-    return jax.tree.map(fill, shape_of(dataclasses.replace(SMALL, **fields), task))
+    return jax.tree.map(fill, shape_of(network(**SIZES, **fields), task))
+
+
+def input_size(task):
+    """Numbers in x_t."""
+    return math.prod(task.input_shape(PictureFormat()))
 
 
 def stream(task=TASK, steps=T, seed=0):
     """Random inputs and labels."""
     rng = np.random.default_rng(seed)
-    inputs = rng.uniform(size=(steps, task.input_size))
+    inputs = rng.uniform(size=(steps, input_size(task)))
     labels = np.eye(task.label_size)[rng.integers(task.label_size, size=steps)]
     return inputs.astype(np.float32), labels.astype(np.float32)
 
@@ -115,21 +129,21 @@ def model(request):
 def test_unroll_and_its_trace_equal_a_loop_of_steps(model):
     inputs, labels = stream()
     first = model.initial_state()
-    outputs, last, *trace = unroll(model, inputs, labels, first)
+    outputs, last, trace = unroll(model, inputs, labels, first)
     expected, states = walk(model, inputs, labels, first)
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
     assert_same_tree(last, states[-1], atol=1e-5)
-    if model.memory is None:
+    if isinstance(model.memory, NoMemory):
         with pytest.raises(MannError, match="no memory to trace"):
             model.unroll(jnp.asarray(inputs), jnp.asarray(labels), trace=True)
     else:
         seen = [model.memory.trace(state.memory) for state in states]
-        assert_same_tree(trace[0], stack(seen), atol=1e-5)
+        assert_same_tree(trace, stack(seen), atol=1e-5)
 
 
 def test_batch_equals_one_episode_at_a_time(model):
     inputs, labels = batch()
-    outputs, states = unroll_batch(model, inputs, labels)
+    outputs, states, _ = unroll_batch(model, inputs, labels)
     singles = [unroll(model, *episode, model.initial_state()) for episode in zip(inputs, labels, strict=True)]
     np.testing.assert_allclose(outputs, stack([single[0] for single in singles]), atol=1e-5)
     assert_same_tree(states, stack([single[1] for single in singles]), atol=1e-5)
@@ -161,7 +175,7 @@ def test_only_a_model_with_a_past_remembers_an_earlier_label(model):
     inputs, targets = batch()
     changed = targets.copy()
     changed[:, 0] += 1
-    forgets = model.memory is None and not jax.tree.leaves(model.initial_state().controller)
+    forgets = isinstance(model.memory, NoMemory) and not jax.tree.leaves(model.initial_state().controller)
     for run in ways(model):
         before, after = (np.asarray(run(model, inputs, previous(labels))[0]) for labels in (targets, changed))
         assert np.any(after[:, 2:] != before[:, 2:]) != forgets
@@ -178,13 +192,13 @@ def oracle_outputs(model, config, inputs, labels):
     """The whole network in plain loops: (x_t, y_{t−1}) and r_{t−1} → h_t → r_t → linear of (h_t, r_t)."""
     controller, memory = float64(model.controller), float64(model.memory)
     hidden, cell, reads = [0.0] * H, [0.0] * H, [0.0] * (R * W)
-    state = {"lrua": lrua, "ntm": ntm}[config.memory].initial_state(M, W, R)
+    state = {"lrua": lrua, "ntm": ntm}[config.memory.kind].initial_state(M, W, R)
     outputs = []
     for x, label in zip(float64(inputs), float64(labels), strict=True):
         together = [*x.tolist(), *label.tolist()]
         into_controller = reads if config.reads_to_controller else None
         first_layer = (controller.inputs.weight, controller.inputs.bias)
-        if config.controller == "lstm":
+        if config.controller.kind == "lstm":
             hidden, cell = lstm.step(
                 first_layer,
                 controller.recurrent,
@@ -205,18 +219,19 @@ def oracle_outputs(model, config, inputs, labels):
         }
         layers = {
             name: (getattr(memory, name).weight, getattr(memory, name).bias)
-            for name in names[config.memory]
+            for name in names[config.memory.kind]
             if getattr(memory, name) is not None
         }
         query = cell if config.query == "cell" else hidden
-        if config.memory == "lrua":
-            fields = dataclasses.asdict(config.lrua)
+        if config.memory.kind == "lrua":
+            fields = dataclasses.asdict(config.memory)
             fields["gamma"] = fields.pop("decay")
-            del fields["initial_strength"]  # it is in the bias
-            reads, state = lrua.step(layers, query, state, heads=R, **fields)
+            for name in ("initial_strength", "slots", "width"):  # in the bias, in the state, in the keys
+                del fields[name]
+            reads, state = lrua.step(layers, query, state, **fields)
         else:
             reads, state = ntm.step(layers, query, state, heads=R, initial_strength=1.0)
-        outputs.append(linear(float64((model.head.weight, model.head.bias)), [*hidden, *reads]))
+        outputs.append(linear(float64((model.readout.weight, model.readout.bias)), [*hidden, *reads]))
     return np.array(outputs)
 
 
@@ -226,7 +241,7 @@ def oracle_outputs(model, config, inputs, labels):
         {},
         {"query": "cell"},
         {"reads_to_controller": False},
-        {"lrua": LITERAL},
+        {"lrua": PAPER_MEMORY},
         {"controller": "feedforward"},
         {"controller": "feedforward", "reads_to_controller": False},
         {"memory": "ntm"},
@@ -240,7 +255,7 @@ def test_whole_network_equals_the_oracle(fields):
     rng = np.random.default_rng(0)
     inputs, labels = (jnp.asarray(rng.normal(size=(T, n)), jnp.float32) for n in (3, 1))
     outputs, _ = walk(model, inputs, labels, model.initial_state())
-    expected = oracle_outputs(model, dataclasses.replace(SMALL, **fields), inputs, labels)
+    expected = oracle_outputs(model, network(**SIZES, **fields), inputs, labels)
     np.testing.assert_allclose(outputs, expected, atol=2e-4)
 
 
@@ -257,14 +272,14 @@ def test_gradient_of_the_whole_network_reaches_every_parameter_and_equals_finite
         first = jax.tree.map(lambda leaf: leaf.astype(np.float64), model.initial_state())
         parameters, static = eqx.partition(model, eqx.is_array)
         rng = np.random.default_rng(0)
-        inputs = jnp.asarray(rng.normal(size=(T, task.input_size)))
+        inputs = jnp.asarray(rng.normal(size=(T, input_size(task))))
         targets = jnp.asarray(rng.normal(size=(T, task.label_size)))
 
         @functools.partial(jax.jit)
         @jax.value_and_grad
         def loss(parameters):
-            outputs, _ = eqx.combine(parameters, static).unroll(inputs, time_offset(targets), first)
-            return jnp.sum(output_of(task).nll(outputs, targets))
+            outputs = eqx.combine(parameters, static).unroll(inputs, time_offset(targets), first).outputs
+            return jnp.sum(task.output.nll(outputs, targets))
 
         gradient = loss(parameters)[1]
         leaves, structure = jax.tree.flatten(parameters)
@@ -290,8 +305,8 @@ def test_gradients_stay_finite_over_an_episode_of_1000_steps(memory):
     @eqx.filter_jit
     @eqx.filter_value_and_grad
     def loss(model):
-        outputs, _ = model.unroll(inputs, time_offset(targets))
-        return jnp.mean(output_of(task).nll(outputs, targets))
+        outputs = model.unroll(inputs, time_offset(targets)).outputs
+        return jnp.mean(task.output.nll(outputs, targets))
 
     value, gradients = loss(model)
     assert np.isfinite(value)
@@ -321,15 +336,15 @@ def test_episode_goes_on_from_the_state_it_is_given():
 
 def test_batch_goes_on_from_the_states_it_is_given():
     model, (inputs, labels) = build(), batch()
-    _, states = unroll_batch(model, inputs, labels)
-    outputs, _ = unroll_batch(model, inputs, labels, states)
+    states = unroll_batch(model, inputs, labels).state
+    outputs = unroll_batch(model, inputs, labels, states).outputs
     for i in range(T):
         state = jax.tree.map(lambda leaf, i=i: leaf[i], states)
         np.testing.assert_allclose(outputs[i], unroll(model, inputs[i], labels[i], state)[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("memory", ["lrua", "ntm"])
-def test_next_episode_keeps_the_memory_and_refreshes_the_controller_unless_told(memory):
+def test_next_episode_keeps_the_memory_and_refreshes_the_controller(memory):
     model, (inputs, labels) = build(memory=memory), stream()
     fresh = model.initial_state()
     last = unroll(model, inputs, labels, fresh)[1]
@@ -337,7 +352,6 @@ def test_next_episode_keeps_the_memory_and_refreshes_the_controller_unless_told(
     assert_same_tree(carried.memory, last.memory, rtol=0)
     assert_same_tree(carried.controller, fresh.controller, rtol=0)
     np.testing.assert_array_equal(carried.reads, fresh.reads)
-    assert_same_tree(model.next_episode(last, keep_controller=True), last, rtol=0)
     wiped, unwiped, kept = (
         np.asarray(unroll(model, inputs, labels, state)[0]) for state in (fresh, carried, last)
     )
@@ -348,13 +362,16 @@ def test_next_episode_keeps_the_memory_and_refreshes_the_controller_unless_told(
 # The encoder
 
 
-def test_convolutional_encoder_equals_scipy():
+@pytest.mark.parametrize(("side", "channels", "places"), [(20, 1, 3), (28, 1, 4), (9, 3, 2)])
+def test_convolutional_encoder_equals_scipy(side, channels, places):
     """The picture at half size, then three times: 3×3 correlation at every other place, standardised, ReLU."""
-    encoder, pixels = build(encoder="conv").encoder, stream()[0][:2]
+    config, pictures = network(encoder="conv", **SIZES), PictureFormat(side, channels)
+    encoder = build_model(config, TASK, pictures, key=jax.random.key(0)).encoder
     encoder = jax.tree.map(lambda leaf: leaf + 0.1 if leaf.ndim == 1 else leaf, encoder)  # no bias stays zero
-    expected, places = [], range(0, 20, 2)
+    pixels = np.random.default_rng(0).uniform(size=(2, side * side * channels)).astype(np.float32)
+    expected, corners = [], range(0, side // 2 * 2, 2)
     for picture in float64(pixels):
-        maps = picture.reshape(1, 20, 20)
+        maps = picture.reshape(side, side, channels).transpose(2, 0, 1)
         for convolution in float64(encoder.convolutions):
             kernels = convolution.weight.reshape(3, 3, len(maps), -1).transpose(3, 2, 0, 1)
             summed = np.array(
@@ -368,12 +385,72 @@ def test_convolutional_encoder_equals_scipy():
             )
             standardised = (summed - summed.mean()) / np.sqrt(summed.var() + 1e-5)
             maps = np.maximum(standardised + convolution.bias[:, None, None], 0)
-        assert maps.shape == (4, 3, 3)
-        small = [picture.reshape(20, 20)[i : i + 2, j : j + 2].sum() / 2 for i in places for j in places]
+        assert maps.shape == (4, places, places)
+        square = picture.reshape(side, side, channels)
+        small = [
+            square[i : i + 2, j : j + 2, c].sum() / 2
+            for i, j, c in itertools.product(corners, corners, range(channels))
+        ]
         expected.append([*small, *0.1 * maps.transpose(1, 2, 0).ravel()])
     actual = eqx.filter_jit(lambda encoder, pixels: encoder(pixels))(encoder, pixels)
     np.testing.assert_allclose(actual, expected, atol=1e-4)
-    assert encoder.outputs == len(expected[0])
+    assert encoder.features == len(expected[0])
+
+
+# Parts of one's own
+
+
+class OwnRecurrence(Scan):
+    """Says whether it can run a cell, and counts how often it does."""
+
+    def __init__(self, able):
+        self.able, self.calls = able, 0
+
+    def supports(self, cell):
+        return self.able
+
+    def __call__(self, cell, projected, state):
+        self.calls += 1
+        return super().__call__(cell, projected, state)
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_recurrence_of_a_memorys_own_is_taken_first_if_it_supports_the_cell(able):
+    own, usual = OwnRecurrence(able), build()
+
+    class WithRecurrence(LRUA):
+        def recurrence(self):
+            return own
+
+    memory = WithRecurrence(H, usual.memory.config, key=jax.random.key(0))
+    memory = eqx.tree_at(jax.tree.leaves, memory, jax.tree.leaves(usual.memory))
+    model = Model(usual.encoder, usual.controller, memory, usual.readout, inputs=400, labels=CLASSES)
+    inputs, labels = batch()
+    outputs, states, _ = model.unroll_batch(jnp.asarray(inputs), jnp.asarray(labels))
+    assert own.calls == able
+    expected, expected_states, _ = unroll_many(usual, inputs, labels)
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    assert_same_tree(states, expected_states, atol=1e-5)
+
+
+class Doubled(Encoder):
+    """An encoder of one's own: x, twice."""
+
+    features: int = eqx.field(static=True, default=800)
+
+    def __call__(self, x):
+        return jnp.concatenate([x, x], axis=-1)
+
+
+def test_model_is_made_of_the_parts_that_are_passed_in():
+    """An encoder that repeats x, in front of weights of which each half is half of the usual ones."""
+    usual, (inputs, labels) = build(), stream()
+    pixels, rest = jnp.split(usual.controller.inputs.weight, [400])
+    halves = jnp.concatenate([pixels / 2, pixels / 2, rest])
+    controller = eqx.tree_at(lambda c: c.inputs.weight, usual.controller, halves)
+    model = Model(Doubled(), controller, usual.memory, usual.readout, inputs=400, labels=CLASSES)
+    actual, expected = (m.unroll(jnp.asarray(inputs), jnp.asarray(labels)).outputs for m in (model, usual))
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 # Configuration and mistakes
@@ -383,17 +460,17 @@ def test_paper_preset_is_the_default_but_for_the_literal_reading_and_builds_with
     different = {
         field.name
         for field in dataclasses.fields(LRUAConfig)
-        if getattr(PAPER.lrua, field.name) != getattr(LRUAConfig(), field.name)
+        if getattr(PAPER_MODEL.memory, field.name) != getattr(LRUAConfig(), field.name)
     }
     assert different == {"key_strength", "written", "least_used"}
-    assert dataclasses.replace(PAPER, lrua=LRUAConfig()) == ModelConfig()
-    model = shape_of(PAPER, Classification(classes=5))
+    assert dataclasses.replace(PAPER_MODEL, memory=LRUAConfig()) == ModelConfig()
+    model = shape_of(PAPER_MODEL, Classification(classes=5))
     assert model.controller.inputs.weight.shape == (405, 800)
     assert model.controller.from_reads.shape == (160, 800)
     assert model.memory.keys.weight.shape == (200, 160)
     assert model.memory.gates.weight.shape == (200, 4)
     assert (model.memory.slots, model.memory.width, model.memory.heads) == (128, 40, 4)
-    assert model.head.weight.shape == (360, 5)
+    assert model.readout.weight.shape == (360, 5)
 
 
 @pytest.mark.parametrize(
@@ -402,7 +479,7 @@ def test_paper_preset_is_the_default_but_for_the_literal_reading_and_builds_with
     ids=["one-hot", "strings", "regression"],
 )
 def test_output_layer_has_the_size_that_the_task_asks_for(task, size):
-    assert shape_of(SMALL, task).head.bias.shape == (size,)
+    assert shape_of(SMALL, task).readout.bias.shape == (size,)
 
 
 def test_same_key_builds_the_same_network_and_another_key_another():
@@ -440,32 +517,59 @@ def test_nan_and_infinity_are_refused_by_name(where, value):
         model.unroll(jnp.asarray(inputs), jnp.asarray(labels))
 
 
-@pytest.mark.parametrize("field", ["memory", "controller"])
+@pytest.mark.parametrize("field", ["encoder", "memory", "controller"])
 def test_unknown_parts_are_refused_with_the_choices(field):
-    """As a user meets it: without the run-time type check of the tests, which would be the first to refuse."""
-    config = dataclasses.replace(SMALL)
-    object.__setattr__(config, field, "perceptron")
-    choices = {"memory": "choose lrua, ntm or none", "controller": "choose lstm or feedforward"}[field]
-    with pytest.raises(MannError, match=f"There is no {field} 'perceptron': {choices}"):
-        shape_of(config)
+    with pytest.raises(MannError, match=f"config.{field} is of kind 'perceptron'") as error:
+        from_dict(ModelConfig, {field: {"kind": "perceptron"}})
+    choices = {
+        "encoder": {"none", "conv"},
+        "memory": {"lrua", "ntm", "none"},
+        "controller": {"lstm", "feedforward"},
+    }
+    named = str(error.value).split("choose one of ")[1].split(", or name")[0]
+    assert choices[field] <= set(named.split(", "))
 
 
 def test_cell_query_needs_a_controller_with_a_cell():
     with pytest.raises(MannError, match="Only the LSTM controller has a cell state: set query to hidden"):
-        ModelConfig(controller="feedforward", query="cell")
+        ModelConfig(controller=FeedForwardConfig(), query="cell")
 
 
-@pytest.mark.parametrize("field", ["hidden", "slots", "width", "heads", "features"])
-def test_sizes_below_one_are_refused_by_name(field):
-    with pytest.raises(MannError, match=f"{field} must be at least 1"):
-        ModelConfig(**{field: 0})
+@pytest.mark.parametrize(
+    ("part", "field", "name"),
+    [
+        (LSTMConfig, "hidden", "The controller's hidden units"),
+        (FeedForwardConfig, "hidden", "The controller's hidden units"),
+        *((part, size, f"The memory's {size}") for part in (LRUAConfig, NTMConfig) for size in SLOT_SIZES),
+        (ConvConfig, "maps", "The encoder's feature maps"),
+    ],
+)
+def test_sizes_below_one_are_refused_by_name(part, field, name):
+    with pytest.raises(MannError, match=f"{name} must be at least 1, not 0"):
+        part(**{field: 0})
 
 
 def test_more_heads_than_slots_are_refused():
     with pytest.raises(MannError, match="4 heads need at least as many slots"):
-        ModelConfig(slots=3, heads=4)
+        LRUAConfig(slots=3, heads=4)
 
 
 def test_convolutional_encoder_is_refused_for_functions():
-    with pytest.raises(MannError, match="set encoder to none"):
+    with pytest.raises(MannError, match=r"set model\.encoder to none"):
         build(task=Regression(), encoder="conv")
+
+
+def test_fully_connected_encoder_by_numpy():
+    encoder = MLPConfig(hidden=9, layers=2, features=5).build((4, 4, 1), key=jax.random.key(0))
+    encoder = jax.tree.map(lambda leaf: leaf + 0.1, encoder)
+    x = np.random.default_rng(0).normal(size=(3, 2, 16))
+    values = x
+    for layer in encoder.layers[:-1]:
+        values = values @ np.asarray(layer.weight, np.float64)
+        values = (values - values.mean(-1, keepdims=True)) / np.sqrt(values.var(-1, keepdims=True) + 1e-5)
+        values = np.maximum(values + np.asarray(layer.bias, np.float64), 0)
+    expected = values @ np.asarray(encoder.layers[-1].weight, np.float64) + np.asarray(
+        encoder.layers[-1].bias
+    )
+    np.testing.assert_allclose(encoder(jnp.asarray(x, jnp.float32)), expected, atol=1e-4)
+    assert encoder.features == 5

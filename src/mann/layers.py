@@ -1,74 +1,90 @@
-"""The two layers that the models are made of."""
+"""The layer that every part is made of, and what an optimiser may know of its weights."""
 
 import math
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mann.data.render import SIZE
+
+class Layer(eqx.Module):
+    """A module that can say more about its weight matrices than their shapes do.
+
+    `column_blocks` names fields whose columns are several matrices side by side, such as the gates of an LSTM: an
+    optimiser that works on matrices (Muon) takes each by itself. `plain` names parts that such an optimiser should
+    treat as plain numbers.
+    """
+
+    column_blocks: ClassVar[dict[str, int]] = {}
+    plain: ClassVar[tuple[str, ...]] = ()
 
 
-class Linear(eqx.Module):
-    """x ↦ x W + b. W is stored as (in, out), so that a batch of rows is one plain matrix product."""
+class Linear(Layer):
+    """x ↦ x W + b. W is stored as (in, out), so that a batch of rows is one plain matrix product.
+
+    Args:
+        inputs: length of x, or the lengths of several parts that are concatenated. Each part is initialised by its
+            own size, so that five numbers of a label weigh as much as 400 pixels at the start: in one run of each,
+            without this the network left the first plateau much later.
+        outputs: length of the result.
+        key: random key of the weights.
+        bias: what every bias starts with.
+        blocks: how many matrices stand side by side in the columns (`Layer`).
+
+    Examples:
+        >>> import jax
+        >>> layer = Linear((400, 5), 8, key=jax.random.key(0))
+        >>> layer(jax.numpy.zeros((3, 405))).shape
+        (3, 8)
+    """
 
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, "outputs"]
+    blocks: int = eqx.field(static=True)
 
     def __init__(
-        self, inputs: int | tuple[int, ...], outputs: int, *, key: PRNGKeyArray, bias: float = 0.0
+        self,
+        inputs: int | tuple[int, ...],
+        outputs: int,
+        *,
+        key: PRNGKeyArray,
+        bias: float = 0.0,
+        blocks: int = 1,
     ) -> None:
-        """`inputs` may name the sizes of several parts that are concatenated.
-
-        Each part is initialised by its own size, so that five numbers of a label weigh as much as 400 pixels
-        at the start: in one run of each, without this the network left the first plateau much later.
-        """
         parts = (inputs,) if isinstance(inputs, int) else inputs
         bounds = jnp.concatenate([jnp.full((part, 1), 1 / math.sqrt(part)) for part in parts])
         self.weight = bounds * jax.random.uniform(key, (sum(parts), outputs), minval=-1.0, maxval=1.0)
         self.bias = jnp.full(outputs, bias, jnp.float32)  # a weak type would compile updates twice
+        self.blocks = blocks
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         product = x @ self.weight
         return product + jnp.broadcast_to(self.bias, product.shape)
 
 
-class ConvEncoder(eqx.Module):
-    """The picture at half size, and 3×3 × `maps` features: three blocks of 3×3 convolution in steps of 2,
-    normalisation and ReLU.
+def matrix_blocks(model: Any) -> Any:
+    """For every array of a model: in how many blocks of columns it is a matrix, or 0 if it is none.
 
-    The small picture gets the training off its first plateau; with the features alone, 15 classes stayed on it for
-    2000 updates in one run. A convolution is a product with the matrix of patches: XLA's own is many times slower
-    inside a loop on CPUs.
+    Vectors are none, nor is what a layer calls `plain`; the rest is as the layers say.
     """
 
-    convolutions: tuple[Linear, ...]
+    def blocks(path: tuple[Any, ...], leaf: Any) -> int:
+        owner, count = model, 1
+        for key in path:
+            name = getattr(key, "name", None)
+            if isinstance(owner, Layer) and name in owner.plain:
+                return 0
+            if isinstance(owner, Layer) and name in owner.column_blocks:
+                count = owner.column_blocks[name]
+            owner = (
+                getattr(owner, name)
+                if name is not None
+                else owner[key.idx if hasattr(key, "idx") else key.key]
+            )
+            if isinstance(owner, Linear):
+                count = owner.blocks
+        return count if leaf.ndim == 2 else 0
 
-    def __init__(self, maps: int, *, key: PRNGKeyArray) -> None:
-        channels = [1, -(-maps // 2), maps, maps]
-        self.convolutions = tuple(
-            Linear(9 * channels[i], channels[i + 1], key=k) for i, k in enumerate(jax.random.split(key, 3))
-        )
-
-    @property
-    def outputs(self) -> int:
-        return (SIZE // 2) ** 2 + 9 * len(self.convolutions[-1].bias)
-
-    def __call__(self, pixels: Float[Array, "*batch 400"]) -> Float[Array, "*batch outputs"]:
-        maps = pixels.reshape(-1, SIZE, SIZE, 1)  # then 10×10, 5×5 and 3×3
-        for convolution in self.convolutions:
-            maps = jax.nn.standardize(patches(maps) @ convolution.weight, axis=(1, 2, 3))
-            maps = jax.nn.relu(maps + jnp.broadcast_to(convolution.bias, maps.shape))
-        small = pixels.reshape(-1, SIZE // 2, 2, SIZE // 2, 2).mean((2, 4))
-        # Together about the norm of the pixels: much larger, they would drown the labels at the start.
-        parts = (2.0 * small, 0.1 * maps)
-        return jnp.concatenate([part.reshape(*pixels.shape[:-1], -1) for part in parts], axis=-1)
-
-
-def patches(maps: Float[Array, "batch size size channels"]) -> Float[Array, "batch half half patch"]:
-    """The 3×3 neighbourhood of every other place in either direction, with zeros beyond the border."""
-    half = -(-maps.shape[1] // 2)
-    padded = jnp.pad(maps, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    parts = [slice(i, i + 2 * half - 1, 2) for i in range(3)]
-    return jnp.concatenate([padded[:, rows, columns] for rows in parts for columns in parts], axis=-1)
+    return jax.tree_util.tree_map_with_path(blocks, model)

@@ -1,14 +1,12 @@
-"""What is minimised and what is reported: the loss of an episode and the accuracy by instance."""
+"""What is counted: accuracy by instance, that is by how many times a class has been seen within the episode."""
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
-from mann.data.render import Drawings
-from mann.episodes import Episode, Task, draw_episodes, time_offset
-from mann.models import Model, State
-from mann.outputs import Gaussian, Output, output_of
+from mann.statistics import Interval, wilson_by_episode
 
 INSTANCES = 10  # reported: 1st, 2nd, … 10th time that a class is seen
 
@@ -18,14 +16,6 @@ class InstanceCounts(NamedTuple):
 
     correct: Float[Array, "*batch 10"]
     seen: Float[Array, "*batch 10"]
-
-
-def episode_loss(
-    output: Output, outputs: Float[Array, "*batch time size"], episode: Episode
-) -> Float[Array, "*batch"]:
-    """−log p(y_t), averaged over the steps of each episode that are not padding."""
-    losses = jnp.where(episode.mask, output.nll(outputs, episode.targets), 0.0)
-    return jnp.sum(losses, axis=-1) / jnp.sum(episode.mask, axis=-1).astype(losses.dtype)
 
 
 def count_by_instance(
@@ -42,31 +32,7 @@ def count_by_instance(
     )
 
 
-class Tally(NamedTuple):
-    """What a model did on a batch of unseen episodes."""
-
-    counts: InstanceCounts
-    nll: Float[Array, "batch time"]  # −log p(y_t) of every step, in nats
-    squared_error: Float[Array, "batch time"]  # of the prediction, summed over the label
-    deviations: Float[Array, "batch time"] | None  # Gaussian output: the error in predicted scales
-
-
-def tally_episodes(
-    model: Model,
-    task: Task,
-    drawings: Drawings | None,
-    keys: Key[Array, "batch"],
-    state: State | None = None,
-) -> tuple[Tally, State]:
-    """Draw one episode for each key and run the model on it, from wiped memories or from a batch of states."""
-    episodes = draw_episodes(task, keys, drawings)
-    outputs, state = model.unroll_batch(episodes.inputs, time_offset(episodes.targets), state)
-    output = output_of(task)
-    correct = output.correct(outputs, episodes.targets)
-    counts = count_by_instance(correct, episodes.instances, episodes.mask)
-    error = jnp.sum((output.predict(outputs) - episodes.targets) ** 2, axis=-1)
-    deviations = None
-    if isinstance(output, Gaussian):
-        mean, scale = output.mean_and_scale(outputs)
-        deviations = (episodes.targets[..., 0] - mean) / scale
-    return Tally(counts, output.nll(outputs, episodes.targets), error, deviations), state
+def accuracy_by_instance(counts: InstanceCounts) -> list[Interval]:
+    """Accuracy of the 1st, 2nd, … 10th instance over all episodes; NaN for one that never occurred."""
+    correct, seen = np.asarray(counts.correct), np.asarray(counts.seen)
+    return [wilson_by_episode(correct[:, i], seen[:, i]) for i in range(seen.shape[1])]

@@ -2,15 +2,19 @@
 
 Data flow of one step, for one episode (batches are made by `vmap`):
 
-    x_t ─ encoder? ─┐
+    x_t ─ encoder ──┐
     y_{t−1} ────────┴─ controller ─ h_t ─ memory ─ r_t ─┐
-                       ▲  ▲ h, c                 │      ├─ o_t = (h_t, r_t) ─ linear ─ p(y_t)
+                       ▲  ▲ h, c                 │      ├─ o_t = (h_t, r_t) ─ readout ─ p(y_t)
                        │  └──────────────────────│──────┘
                        └───────── r_{t−1} ───────┘
+
+A model is its parts: `Model(encoder, controller, memory, readout)` takes modules, and only `build_model` reads a
+configuration. How the recurrent part is run over a batch of episodes is chosen in `mann.recurrences`.
 """
 
 import dataclasses
-from typing import Any, Literal, NamedTuple, overload
+import math
+from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,144 +22,138 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from mann.controllers import CONTROLLERS, Controller
-from mann.episodes import Task
+from mann.cell import Cell, State
+from mann.controllers import Controller, ControllerConfig, LSTMConfig
+from mann.data.images import PictureFormat
+from mann.encoders import Encoder, EncoderConfig, NoEncoder
 from mann.errors import MannError
-from mann.layers import ConvEncoder, Linear
-from mann.memory import LITERAL, LRUA, NTM, LRUAConfig, Memory, MemoryTrace, NTMConfig
-from mann.outputs import output_of
+from mann.layers import Layer, Linear
+from mann.memory import PAPER_MEMORY, LRUAConfig, Memory, MemoryConfig, MemoryTrace
+from mann.recurrences import choose_recurrence
+from mann.tasks import Task
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Which network, and how large; the defaults are the paper's sizes."""
+    """Which parts; the defaults are the paper's network at its sizes.
 
-    controller: Literal["lstm", "feedforward"] = "lstm"
-    memory: Literal["lrua", "ntm", "none"] = "lrua"
-    """The paper's LRUA, the NTM's access module, or none (the baselines)."""
-    hidden: int = 200
-    """Units of the controller (H)."""
-    slots: int = 128
-    """Slots of the memory (M)."""
-    width: int = 40
-    """Width of a slot (W)."""
-    heads: int = 4
-    """Read heads (R)."""
+    Raises:
+        MannError: if the memory is to be queried by a cell state that the controller does not have.
+
+    Examples:
+        >>> import mann
+        >>> small = mann.ModelConfig(controller=mann.LSTMConfig(hidden=32), memory=mann.NTMConfig(slots=16))
+        >>> small.memory.kind, small.memory.slots
+        ('ntm', 16)
+    """
+
+    encoder: EncoderConfig = NoEncoder()
+    controller: ControllerConfig = LSTMConfig()
+    memory: MemoryConfig = LRUAConfig()
     reads_to_controller: bool = True
     """Feed r_{t−1} to the controller: yes in the main text, absent from the supplement's equations."""
     query: Literal["hidden", "cell"] = "hidden"
     """What addresses the memory: the controller's output (main text) or its cell state (supplement)."""
-    encoder: Literal["none", "conv"] = "none"
-    """A small convolutional network in front of the controller; the paper feeds pixels."""
-    features: int = 64
-    """Feature maps of the convolutional encoder, of 3×3 places each."""
-    lrua: LRUAConfig = LRUAConfig()
-    ntm: NTMConfig = NTMConfig()
 
     def __post_init__(self) -> None:
-        for field in ("hidden", "slots", "width", "heads", "features"):
-            if getattr(self, field) < 1:
-                raise MannError(f"The model's {field} must be at least 1, not {getattr(self, field)}.")
-        if self.memory == "lrua" and self.heads > self.slots:
-            raise MannError(f"{self.heads} heads need at least as many slots, but there are {self.slots}.")
-        if self.query == "cell" and self.controller != "lstm":
+        if self.query == "cell" and not self.controller.has_cell:
             raise MannError("Only the LSTM controller has a cell state: set query to hidden.")
 
 
-PAPER = ModelConfig(lrua=LITERAL)  # the literal reading of the main text
+PAPER_MODEL = ModelConfig(memory=PAPER_MEMORY)
+"""The literal reading of the main text."""
 
 
-class State(NamedTuple):
-    """Everything that is carried from one step to the next."""
+class Unrolled(NamedTuple):
+    """What `Model.unroll` and `Model.unroll_batch` return for whole episodes."""
 
-    controller: Any  # LSTMState, or () for a feed-forward controller
-    reads: Float[Array, "*batch reads"] | None  # r_t
-    memory: Any  # LRUAState or NTMState; None without a memory
+    outputs: Float[Array, "*batch time output"]
+    """Parameters of p(y_t), as the task's `Output` reads them."""
+    state: State
+    """After the last step."""
+    trace: MemoryTrace | None
+    """What happened in the memory, if it was requested."""
 
 
-class Model(eqx.Module):
+class Model(Layer):
     """A network for one episode at a time. All arrays are unbatched: wrap in `jax.vmap` for a batch.
 
-    >>> model = build_model(ModelConfig(), Classification(classes=5), key=jax.random.key(0))
-    >>> outputs, state = model.unroll(episode.inputs, time_offset(episode.targets))
+    Every method refuses inputs and labels of other sizes than the network's, and where their values can be seen
+    (outside `jit`) also NaN and infinity, with a `MannError`.
+
+    Args:
+        encoder: what the controller sees of x_t.
+        controller: takes the features of x_t, y_{t−1} and r_{t−1}.
+        memory: an external memory, or `NoMemory()`.
+        readout: the output layer, from o_t = (h_t, r_t) to the parameters of p(y_t).
+        inputs: length of x_t.
+        labels: length of y_{t−1}.
+        query: what addresses the memory, the controller's output or its cell state.
+
+    Examples:
+        >>> import jax, mann
+        >>> task = mann.Classification(classes=5)
+        >>> model = mann.build_model(mann.ModelConfig(), task, key=jax.random.key(0))
+        >>> pictures, labels = jax.numpy.zeros((7, 400)), jax.numpy.zeros((7, 5))
+        >>> model.unroll(pictures, labels).outputs.shape
+        (7, 5)
+        >>> output, state = model.step(pictures[0], labels[0], model.initial_state())
+        >>> output.shape
+        (5,)
     """
 
-    encoder: ConvEncoder | None
+    plain: ClassVar[tuple[str, ...]] = ("readout",)
+    encoder: Encoder
     controller: Controller
-    memory: Memory | None
-    head: Linear
+    memory: Memory
+    readout: Linear
     input_size: int = eqx.field(static=True)
     label_size: int = eqx.field(static=True)
     query: Literal["hidden", "cell"] = eqx.field(static=True)
 
-    def __init__(self, config: ModelConfig, task: Task, *, key: PRNGKeyArray) -> None:
-        encoder_key, controller_key, memory_key, head_key = jax.random.split(key, 4)
-        self.input_size, self.label_size, self.query = task.input_size, task.label_size, config.query
-        features = self.input_size
-        self.encoder = None
-        if config.encoder == "conv":
-            if task.output == "gaussian":
-                raise MannError("The convolutional encoder reads pictures: set encoder to none.")
-            self.encoder = ConvEncoder(config.features, key=encoder_key)
-            features = self.encoder.outputs
+    def __init__(
+        self,
+        encoder: Encoder,
+        controller: Controller,
+        memory: Memory,
+        readout: Linear,
+        *,
+        inputs: int,
+        labels: int,
+        query: Literal["hidden", "cell"] = "hidden",
+    ) -> None:
+        self.encoder, self.controller, self.memory, self.readout = encoder, controller, memory, readout
+        self.input_size, self.label_size, self.query = inputs, labels, query
 
-        sizes = (config.hidden, config.slots, config.width, config.heads)
-        self.memory = None
-        if config.memory == "lrua":
-            self.memory = LRUA(*sizes, config.lrua, key=memory_key)
-        elif config.memory == "ntm":
-            self.memory = NTM(*sizes, config.ntm, key=memory_key)
-        elif config.memory != "none":
-            raise MannError(f"There is no memory {config.memory!r}: choose lrua, ntm or none.")
-        reads = self.memory.read_size if self.memory else 0
-
-        if config.controller not in CONTROLLERS:
-            raise MannError(f"There is no controller {config.controller!r}: choose lstm or feedforward.")
-        self.controller = CONTROLLERS[config.controller](
-            (features, self.label_size),
-            config.hidden,
-            reads if config.reads_to_controller else 0,
-            key=controller_key,
-        )
-        self.head = Linear(config.hidden + reads, output_of(task).size, key=head_key)
+    @property
+    def cell(self) -> Cell:
+        """The recurrent part."""
+        return Cell(self.controller, self.memory, self.query)
 
     def initial_state(self) -> State:
         """The state at the start of an episode: wiped memory, fresh controller, nothing read."""
-        if self.memory is None:
-            return State(self.controller.initial_state(), None, None)
-        reads = jnp.zeros(self.memory.read_size)
-        return State(self.controller.initial_state(), reads, self.memory.initial_state())
+        return self.cell.initial_state()
 
-    def next_episode(self, state: State, keep_controller: bool = False) -> State:
-        """Carry the memory into the next episode unwiped, with a fresh controller state or the old one."""
-        return state if keep_controller else self.initial_state()._replace(memory=state.memory)
+    def next_episode(self, state: State) -> State:
+        """The state at the start of an episode that follows another: its memory unwiped, all else fresh."""
+        return self.initial_state()._replace(memory=state.memory)
 
     def step(
         self, x: Float[Array, "features"], previous_label: Float[Array, "label"], state: State
     ) -> tuple[Float[Array, "output"], State]:
-        """One step: x_t and y_{t−1} to the parameters of p(y_t) and the next state."""
+        """One step.
+
+        Args:
+            x: x_t, flattened.
+            previous_label: y_{t−1}, zeros at the first step.
+            state: before the step.
+
+        Returns:
+            The parameters of p(y_t), and the state after the step.
+        """
         self._check(x, previous_label)
-        hidden, state = self._advance(self._project(x, previous_label), state)
-        return self.head(hidden), state
-
-    @overload
-    def unroll(
-        self,
-        inputs: Float[Array, "time features"],
-        previous_labels: Float[Array, "time label"],
-        state: State | None = None,
-        trace: Literal[False] = False,
-    ) -> tuple[Float[Array, "time output"], State]: ...
-
-    @overload
-    def unroll(
-        self,
-        inputs: Float[Array, "time features"],
-        previous_labels: Float[Array, "time label"],
-        state: State | None = None,
-        *,
-        trace: Literal[True],
-    ) -> tuple[Float[Array, "time output"], State, MemoryTrace]: ...
+        output, state = self.cell(self.project(x, previous_label), state)
+        return self.readout(output), state
 
     def unroll(
         self,
@@ -163,71 +161,53 @@ class Model(eqx.Module):
         previous_labels: Float[Array, "time label"],
         state: State | None = None,
         trace: bool = False,
-    ) -> Any:
-        """A whole episode: the outputs of all steps and the last state.
+    ) -> Unrolled:
+        """A whole episode, step by step in one compiled loop.
 
-        Starts from `state`, or from a wiped one. With `trace`, also the weights and contents of the memory at
-        every step.
+        Args:
+            inputs: x_t of every step, flattened.
+            previous_labels: y_{t−1} of every step: `time_offset` of the targets.
+            state: to start from; a wiped one if left out.
+            trace: also return what happened in the memory at every step.
         """
         self._check(inputs, previous_labels)
-        if trace and self.memory is None:
-            raise MannError("This model has no memory to trace.")
-        projected = self._project(inputs, previous_labels)
-
-        def advance(state: State, projected: Float[Array, "gates"]) -> tuple[State, Any]:
-            hidden, state = self._advance(projected, state)
-            return state, (hidden, self.memory.trace(state.memory) if trace and self.memory else None)
-
         first = self.initial_state() if state is None else state
-        if not jax.tree.leaves(first):  # a network without a past: all steps at once
-            last, (hidden, memory) = first, jax.vmap(lambda x: advance(first, x)[1])(projected)
-        else:
-            last, (hidden, memory) = jax.lax.scan(advance, first, projected)
-        outputs = self.head(hidden)
-        return (outputs, last, memory) if trace else (outputs, last)
+        outputs, last, traces = self.cell.scan(self.project(inputs, previous_labels), first, trace)
+        return Unrolled(self.readout(outputs), last, traces)
 
     def unroll_batch(
         self,
         inputs: Float[Array, "batch time features"],
         previous_labels: Float[Array, "batch time label"],
         state: State | None = None,
-    ) -> tuple[Float[Array, "batch time output"], State]:
+    ) -> Unrolled:
         """`unroll` for a batch of episodes, from a batch of states or from wiped ones.
 
         On a CPU the recurrent part of the paper's networks runs as one native call (`mann.native`), if it can
-        be compiled here; the result is the same up to rounding.
-        """
-        from mann import native
+        be compiled here; the result is the same up to rounding. It has no trace.
 
+        Args:
+            inputs: x_t of every step of every episode, flattened.
+            previous_labels: y_{t−1} of the same steps.
+            state: of every episode, to start from; wiped ones if left out.
+        """
+        self._check(inputs, previous_labels)
         if state is None:
             state = tile_state(self.initial_state(), len(inputs))
-        if not native.supports(self):
-            return jax.vmap(self.unroll)(inputs, previous_labels, state)
-        self._check(inputs, previous_labels)
-        # The steps of all episodes as rows of one matrix: one product, forward and for the weights' gradient.
-        projected = self._project(*(x.reshape(-1, x.shape[-1]) for x in (inputs, previous_labels)))
+        # All steps of all episodes at once: one large product, forward and for the weights' gradient.
+        projected = self.project(*(x.reshape(-1, x.shape[-1]) for x in (inputs, previous_labels)))
         projected = projected.reshape(*inputs.shape[:2], projected.shape[-1])
-        hidden, last = native.unroll_batch(self, projected, state)
-        return self.head(hidden), last
+        cell = self.cell
+        outputs, last = choose_recurrence(cell)(cell, projected, state)
+        return Unrolled(self.readout(outputs), last, None)
 
-    def _project(
+    def project(
         self, x: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
     ) -> Float[Array, "*time gates"]:
         """What does not depend on the past: for a whole episode this is one matrix product."""
-        if self.encoder is not None:
-            x = self.encoder(x)
-        return self.controller.project(jnp.concatenate([x, previous_label], axis=-1))
-
-    def _advance(
-        self, projected: Float[Array, "gates"], state: State
-    ) -> tuple[Float[Array, "controller_and_reads"], State]:
-        """The recurrent part of one step: o_t = (h_t, r_t) and the next state."""
-        output, controller = self.controller(projected, state.reads, state.controller)
-        if self.memory is None:
-            return output.hidden, State(controller, None, None)
-        query = output.hidden if self.query == "hidden" else output.cell
-        reads, memory = self.memory(query, state.memory)
-        return jnp.concatenate([output.hidden, reads]), State(controller, reads, memory)
+        features = self.encoder(x)
+        gates = self.controller.project(jnp.concatenate([features, previous_label], axis=-1))
+        return jnp.concatenate([gates, self.memory.project(features, previous_label)], axis=-1)
 
     def _check(self, x: Float[Array, "..."], labels: Float[Array, "..."]) -> None:
         """Catch what a caller may get wrong: sizes always, unusable numbers where they can be seen."""
@@ -246,6 +226,43 @@ def tile_state(state: State, batch: int) -> State:
     return jax.tree.map(lambda leaf: jnp.tile(leaf[None], (batch,) + (1,) * leaf.ndim), state)
 
 
-def build_model(config: ModelConfig, task: Task, *, key: PRNGKeyArray) -> Model:
-    """A newly initialised network for a task."""
-    return Model(config, task, key=key)
+def build_model(
+    config: ModelConfig, task: Task, pictures: PictureFormat | None = None, *, key: PRNGKeyArray
+) -> Model:
+    """A newly initialised network for a task.
+
+    Args:
+        config: which parts, each a configuration that builds its module.
+        task: says how long inputs, labels and outputs are.
+        pictures: the format of the data set's pictures, for tasks that show any; grey 20×20 if left out.
+        key: random key; the same key gives the same weights.
+
+    Raises:
+        MannError: if a part cannot be built for this task, such as a convolution for numbers.
+
+    Examples:
+        >>> import jax
+        >>> from mann.tasks import Regression
+        >>> build_model(ModelConfig(), Regression(dimensions=2), key=jax.random.key(0)).input_size
+        2
+    """
+    encoder_key, controller_key, memory_key, readout_key = jax.random.split(key, 4)
+    shape = task.input_shape(pictures or PictureFormat())
+    encoder = config.encoder.build(shape, key=encoder_key)
+    hidden = config.controller.hidden
+    memory = config.memory.build(hidden, (encoder.features, task.label_size), key=memory_key)
+    controller = config.controller.build(
+        (encoder.features, task.label_size),
+        memory.read_size if config.reads_to_controller else 0,
+        key=controller_key,
+    )
+    readout = Linear(hidden + memory.read_size, task.output.size, key=readout_key)
+    return Model(
+        encoder,
+        controller,
+        memory,
+        readout,
+        inputs=math.prod(shape),
+        labels=task.label_size,
+        query=config.query,
+    )

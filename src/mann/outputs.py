@@ -1,82 +1,118 @@
-"""Output distributions: categorical, five independent categoricals (strings), Gaussian."""
+"""Output distributions: how the numbers of the last layer are read as a distribution over y_t."""
 
 import abc
 import math
-from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mann.episodes import LETTERS, Task
-from mann.errors import MannError
+from mann.labels import LabelCode
 
 
 class Output(eqx.Module):
-    """How the numbers of the last linear layer are read as a distribution over y_t."""
+    """A distribution over y_t, from the numbers of the output layer. The base of one's own.
+
+    All methods take arrays with any axes before the last one.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from mann.labels import one_hot
+        >>> output = Letters(one_hot(4))
+        >>> scores, target = jnp.zeros((1, 4)), jnp.eye(4)[:1]
+        >>> output.size, round(float(output.nll(scores, target)[0]), 3)  # log 4
+        (4, 1.386)
+    """
 
     @property
     @abc.abstractmethod
     def size(self) -> int:
-        """Numbers that the last layer must give."""
+        """Numbers per step that the output layer must give."""
 
     @abc.abstractmethod
     def nll(
         self, outputs: Float[Array, "*batch size"], target: Float[Array, "*batch label"]
     ) -> Float[Array, "*batch"]:
-        """−log p(y_t), in nats: the loss of each step."""
+        """−log p(y_t), in nats: the loss of each step.
+
+        Args:
+            outputs: what the output layer gave.
+            target: y_t, encoded as the task encodes it.
+        """
 
     @abc.abstractmethod
     def predict(self, outputs: Float[Array, "*batch size"]) -> Float[Array, "*batch label"]:
         """The most probable label, encoded like the target."""
 
-    @abc.abstractmethod
-    def correct(
-        self, outputs: Float[Array, "*batch size"], target: Float[Array, "*batch label"]
-    ) -> Bool[Array, "*batch"]:
-        """Whether the prediction is the target."""
 
+class Letters(Output):
+    """One independent categorical per letter of a label code; a label is right if every letter is."""
 
-class Strings(Output):
-    """`letters` independent categoricals of `alphabet` symbols each; a string is right if every letter is."""
-
-    letters: int = LETTERS
-    alphabet: int = LETTERS
+    code: LabelCode = eqx.field(static=True)
 
     @property
     def size(self) -> int:
-        return self.letters * self.alphabet
-
-    def _split(self, values: Float[Array, "*batch size"]) -> Float[Array, "*batch letters alphabet"]:
-        return values.reshape(*values.shape[:-1], self.letters, self.alphabet)
+        return self.code.size
 
     def log_probabilities(
         self, outputs: Float[Array, "*batch size"]
     ) -> Float[Array, "*batch letters alphabet"]:
-        return jax.nn.log_softmax(self._split(outputs), axis=-1)
+        return jax.nn.log_softmax(self.code.split(outputs), axis=-1)
 
     def nll(
         self, outputs: Float[Array, "*batch size"], target: Float[Array, "*batch label"]
     ) -> Float[Array, "*batch"]:
-        return -jnp.sum(self._split(target) * self.log_probabilities(outputs), axis=(-2, -1))
+        return -jnp.sum(self.code.split(target) * self.log_probabilities(outputs), axis=(-2, -1))
+
+    def new(self, outputs: Float[Array, "*batch size"]) -> Float[Array, "*batch"] | None:
+        """The probability of something new, where the network states one; None (as here) where it does not."""
+        return None
 
     def predict(self, outputs: Float[Array, "*batch size"]) -> Float[Array, "*batch label"]:
-        letters = jnp.argmax(self._split(outputs), axis=-1)
-        return jax.nn.one_hot(letters, self.alphabet).reshape(outputs.shape)
+        letters = jnp.argmax(self.code.split(outputs), axis=-1)
+        return jax.nn.one_hot(letters, self.code.alphabet).reshape(outputs.shape)
 
     def correct(
         self, outputs: Float[Array, "*batch size"], target: Float[Array, "*batch label"]
     ) -> Bool[Array, "*batch"]:
-        guess = jnp.argmax(self._split(outputs), axis=-1)
-        return jnp.all(guess == jnp.argmax(self._split(target), axis=-1), axis=-1)
+        """Whether the most probable label is the target."""
+        guess = jnp.argmax(self.code.split(outputs), axis=-1)
+        return jnp.all(guess == jnp.argmax(self.code.split(target), axis=-1), axis=-1)
 
 
-class Categorical(Strings):
-    """One categorical over the episode's labels: a "string" of a single letter."""
+class LettersOrNew(Letters):
+    """The letters of a label, and one number more: how likely it is that this class is new in the episode.
 
-    def __init__(self, classes: int) -> None:
-        self.letters, self.alphabet = 1, classes
+    Nobody can know the label of a new class, so that only the labels of known ones count as wrong or right.
+    """
+
+    @property
+    def size(self) -> int:
+        return self.code.size + 1
+
+    def new(self, outputs: Float[Array, "*batch size"]) -> Float[Array, "*batch"]:
+        """The probability of something new."""
+        return jax.nn.sigmoid(outputs[..., -1])
+
+    def new_nll(
+        self, outputs: Float[Array, "*batch size"], is_new: Bool[Array, "*batch"]
+    ) -> Float[Array, "*batch"]:
+        """−log of the probability stated for what is the case, new or known, in nats."""
+        return jax.nn.softplus(jnp.where(is_new, -outputs[..., -1], outputs[..., -1]))
+
+    def log_probabilities(
+        self, outputs: Float[Array, "*batch size"]
+    ) -> Float[Array, "*batch letters alphabet"]:
+        return super().log_probabilities(outputs[..., :-1])
+
+    def predict(self, outputs: Float[Array, "*batch size"]) -> Float[Array, "*batch label"]:
+        return super().predict(outputs[..., :-1])
+
+    def correct(
+        self, outputs: Float[Array, "*batch size"], target: Float[Array, "*batch label"]
+    ) -> Bool[Array, "*batch"]:
+        return super().correct(outputs[..., :-1], target)
 
 
 def gaussian_nll(
@@ -107,26 +143,3 @@ class Gaussian(Output):
 
     def predict(self, outputs: Float[Array, "*batch 2"]) -> Float[Array, "*batch 1"]:
         return self.mean_and_scale(outputs)[0][..., None]
-
-    def correct(
-        self, outputs: Float[Array, "*batch 2"], target: Float[Array, "*batch 1"]
-    ) -> Bool[Array, "*batch"]:
-        """Within two standard deviations: about 95 % for a calibrated model."""
-        mean, scale = self.mean_and_scale(outputs)
-        return jnp.abs(target[..., 0] - mean) < 2 * scale
-
-
-def output_of(task: Task) -> Output:
-    """The distribution that a task asks for."""
-    return make_output(task.output, task.label_size)
-
-
-def make_output(name: Literal["categorical", "strings", "gaussian"], labels: int) -> Output:
-    """An output distribution by name; `labels` is the number of labels of a categorical."""
-    if name == "categorical":
-        return Categorical(labels)
-    if name == "strings":
-        return Strings()
-    if name == "gaussian":
-        return Gaussian()
-    raise MannError(f"There is no output {name!r}: choose categorical, strings or gaussian.")

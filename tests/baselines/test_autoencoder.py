@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mann.baselines.autoencoder import Autoencoder, AutoencoderConfig, reconstruction_loss, train_autoencoder
+from mann.data import Glyphs
 from mann.data.render import prepare
 from mann.errors import MannError
 
@@ -14,21 +15,19 @@ SMALL = AutoencoderConfig(hidden=16, bottleneck=4, images=640, batch=16, learnin
 
 @pytest.fixture(scope="module")
 def drawings(shared_cache):
-    from mann import data
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANN_CACHE", str(shared_cache))
-        return prepare(data.load("glyphs", "", 40))
+        return prepare(Glyphs(classes=40).load())
 
 
 def test_it_has_the_papers_sizes():
-    model = Autoencoder(AutoencoderConfig(), key=jax.random.key(0))
+    model = Autoencoder(AutoencoderConfig(), 400, key=jax.random.key(0))
     shapes = [layer.weight.shape for layer in (*model.encoder, *model.decoder)]
     assert shapes == [(400, 200), (200, 200), (200, 32), (32, 200), (200, 200), (200, 400)]
 
 
 def test_it_is_the_network_of_plain_numpy():
-    model = Autoencoder(SMALL, key=jax.random.key(0))
+    model = Autoencoder(SMALL, 400, key=jax.random.key(0))
     pixels = np.random.default_rng(0).uniform(size=(3, 400)).astype(np.float32)
     values = pixels
     for i, layer in enumerate((*model.encoder, *model.decoder)):

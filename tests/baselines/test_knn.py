@@ -5,18 +5,17 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from mann.baselines.knn import is_correct, nearest_before, raw_pixels, tally_neighbours
+from mann.data import Glyphs
 from mann.data.render import prepare
-from mann.episodes import Classification
 from mann.metrics import InstanceCounts
+from mann.tasks import Classification
 
 
 @pytest.fixture(scope="module")
 def drawings(shared_cache):
-    from mann import data
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANN_CACHE", str(shared_cache))
-        return prepare(data.load("glyphs", "", 40))
+        return prepare(Glyphs(classes=40).load())
 
 
 def test_the_nearest_earlier_sample_is_scikit_learns(drawings):

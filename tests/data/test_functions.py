@@ -12,8 +12,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from mann.data.functions import GaussianProcess, cholesky, draw_function, draw_smooth
-from mann.episodes import Regression
 from mann.errors import MannError
+from mann.tasks import Regression
 
 PROCESSES = [
     GaussianProcess(),
@@ -151,13 +151,24 @@ def test_two_devices_draw_long_functions_at_the_same_time():
 
 
 @pytest.mark.parametrize("dimensions", [1, 3])
-def test_thousands_of_functions_a_second(dimensions):
+def test_drawing_functions_takes_no_more_than_a_few_times_as_long_as_with_numpy(dimensions):
+    """Both on the same cores in turn, however busy these are: thousands per second where they are not."""
     draw_batch = jax.jit(jax.vmap(Regression(dimensions=dimensions, length=50).draw))
     keys = jax.random.split(jax.random.key(0), 200)
-    jax.block_until_ready(draw_batch(keys))
-    seconds = []
-    for _ in range(10):
+    rng = np.random.default_rng(0)
+
+    def with_numpy():
+        for _ in range(200):
+            x = rng.uniform(-2, 2, (50, dimensions))
+            np.linalg.cholesky(kernel(PROCESSES[0])(x) + 0.01 * np.eye(50)) @ rng.normal(size=50)
+
+    def seconds(draw):
         began = time.perf_counter()
-        jax.block_until_ready(draw_batch(keys))
-        seconds.append(time.perf_counter() - began)
-    assert 200 / min(seconds) > 2000
+        draw()
+        return time.perf_counter() - began
+
+    jax.block_until_ready(draw_batch(keys))
+    times = [
+        (seconds(lambda: jax.block_until_ready(draw_batch(keys))), seconds(with_numpy)) for _ in range(10)
+    ]
+    assert np.divide(*np.min(times, axis=0)) < 5  # about 1

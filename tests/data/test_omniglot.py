@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from mann.data import omniglot
-from mann.data.omniglot import load_omniglot
+from mann.data.omniglot import is_at_hand, load_omniglot
 from mann.errors import MannError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "omniglot"
@@ -157,6 +157,27 @@ def test_order_of_search(fake: Path, tmp_path: Path, cache: Path, monkeypatch: p
     monkeypatch.delenv("MANN_DATA")
     write_zips(cache, fake_members())  # the zips put into the cache folder by hand
     np.testing.assert_array_equal(load_omniglot().images, BITMAPS)
+
+
+def test_it_is_at_hand_where_it_can_be_loaded_without_a_download(
+    fake: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not is_at_hand()
+    cache.mkdir()
+    shutil.copy(fake / "images_background.zip", cache)
+    assert not is_at_hand()  # one of two
+    shutil.copy(fake / "images_evaluation.zip", cache)
+    assert is_at_hand()
+    assert len(load_omniglot()) == 3
+    for archive in cache.glob("*.zip"):
+        archive.unlink()
+    assert is_at_hand()  # what was unpacked is kept
+    assert len(load_omniglot()) == 3
+    shutil.rmtree(cache)
+    assert not is_at_hand()
+    monkeypatch.setenv("MANN_DATA", str(fake))
+    assert is_at_hand()
+    assert len(load_omniglot()) == 3
 
 
 def test_cache_is_used_and_a_changed_source_is_read_again(

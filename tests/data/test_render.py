@@ -8,18 +8,18 @@ from PIL import Image, ImageDraw
 from scipy import ndimage, stats
 
 from mann.data import render as rendering
-from mann.data.images import SIDE, ImageSet
-from mann.data.render import Transform, prepare, random_transform
+from mann.data.images import SIDE, ImageSet, PictureFormat
+from mann.data.render import Transform, grid_side, prepare, random_transform
 from mann.errors import MannError
 
 COUNT = 8  # stroke drawings: two classes of four
 render = jax.jit(rendering.render)
 
 
-def image_set(images, ink=1, counts=None):
+def image_set(images, ink=1, counts=None, side=20):
     images = np.asarray(images, np.uint8)
     counts = np.full(len(images), images.shape[1]) if counts is None else np.asarray(counts)
-    return ImageSet("test", images, counts, tuple(str(i) for i in range(len(images))), ink)
+    return ImageSet("test", images, counts, tuple(str(i) for i in range(len(images))), ink, side)
 
 
 def strokes(seed):
@@ -40,21 +40,22 @@ def bitmaps():
 
 
 @pytest.fixture(scope="module")
-def grids(bitmaps):
-    return prepare(image_set(bitmaps.reshape(2, COUNT // 2, SIDE, SIDE))).grids
+def pictures(bitmaps):
+    return prepare(image_set(bitmaps.reshape(2, COUNT // 2, SIDE, SIDE)))
 
 
-def show(grids, rotation=0.0, shift=(0.0, 0.0), quarter=0):
-    """All drawings of the set under one transform, or a transform for each, as (n, 20, 20)."""
-    count = grids.shape[0] * grids.shape[1]
+def show(pictures, rotation=0.0, shift=(0.0, 0.0), quarter=0):
+    """All drawings of the set under one transform, or a transform for each, as (n, side, side, *channels)."""
+    classes, per_class, *channels = pictures.grids.shape[:-2]
+    count, side = classes * per_class, pictures.format.side
     transform = Transform(
         jnp.asarray(np.broadcast_to(np.float32(rotation), count)),
         jnp.asarray(np.broadcast_to(np.asarray(shift, np.float32), (count, 2))),
         jnp.asarray(np.broadcast_to(np.int32(quarter), count)),
     )
     index = np.arange(count, dtype=np.int32)
-    classes, drawings = np.divmod(index, np.int32(grids.shape[1]))
-    return np.asarray(render(grids, classes, drawings, transform)).reshape(count, 20, 20)
+    classes, drawings = np.divmod(index, np.int32(per_class))
+    return np.asarray(render(pictures, classes, drawings, transform)).reshape(count, side, side, *channels)
 
 
 def enlarge(bitmap):
@@ -62,14 +63,14 @@ def enlarge(bitmap):
     return np.kron(bitmap.astype(np.float64), np.ones((4, 4)))
 
 
-def downscale(image):
-    """To 20×20 with Pillow's anti-aliased bilinear filter.
+def downscale(image, side=20):
+    """To side×side with Pillow's anti-aliased bilinear filter.
 
-    Pillow lets the filter end at the border; paper goes on beyond it, hence the margin of four output pixels.
+    Pillow lets the filter end at the border; paper goes on beyond it, hence a margin as wide as the picture.
     """
-    margin = 4 * len(image) // 20
-    padded = np.pad(np.asarray(image, np.float32), margin)
-    return np.asarray(Image.fromarray(padded).resize((28, 28), Image.Resampling.BILINEAR))[4:-4, 4:-4]
+    padded = np.pad(np.asarray(image, np.float32), len(image))
+    resized = Image.fromarray(padded).resize((3 * side, 3 * side), Image.Resampling.BILINEAR)
+    return np.asarray(resized)[side : 2 * side, side : 2 * side]
 
 
 def reference(bitmap, rotation, shift):
@@ -87,18 +88,18 @@ def reference(bitmap, rotation, shift):
     return downscale(moved)
 
 
-def test_untransformed_image_is_pillows_bilinear_filter(bitmaps, grids):
+def test_untransformed_image_is_pillows_bilinear_filter(bitmaps, pictures):
     expected = np.stack([downscale(bitmap) for bitmap in bitmaps])
-    assert np.abs(show(grids) - expected).max() < 1 / 255
+    assert np.abs(show(pictures) - expected).max() < 1 / 255
 
 
-def test_random_transforms_agree_with_scipy_and_pillow(bitmaps, grids):
+def test_random_transforms_agree_with_scipy_and_pillow(bitmaps, pictures):
     rng = np.random.default_rng(0)
     errors, correlations = [], []
     for _ in range(5):
         rotation = rng.uniform(-np.pi / 16, np.pi / 16, COUNT)
         shift = rng.uniform(-10, 10, (COUNT, 2))
-        actual = show(grids, rotation, shift * 20 / 105)
+        actual = show(pictures, rotation, shift * 20 / 105)
         for i, bitmap in enumerate(bitmaps):
             expected = reference(bitmap, rotation[i], shift[i])
             errors.append(np.abs(actual[i] - expected).mean())
@@ -110,8 +111,8 @@ def test_random_transforms_agree_with_scipy_and_pillow(bitmaps, grids):
 
 @pytest.mark.parametrize("quarter", [0, 1, 2, 3])
 @pytest.mark.parametrize(("rotation", "shift"), [(0.0, (0.0, 0.0)), (0.15, (1.5, -0.7))])
-def test_quarter_turns_are_exactly_rot90_after_everything_else(grids, quarter, rotation, shift):
-    upright, turned = (show(grids, rotation, shift, q) for q in (0, quarter))
+def test_quarter_turns_are_exactly_rot90_after_everything_else(pictures, quarter, rotation, shift):
+    upright, turned = (show(pictures, rotation, shift, q) for q in (0, quarter))
     np.testing.assert_array_equal(turned, np.rot90(upright, quarter, axes=(1, 2)))
 
 
@@ -119,7 +120,7 @@ def square(row, column, half=6):
     """One square of ink, centred there."""
     image = np.zeros((1, 1, SIDE, SIDE), np.uint8)
     image[0, 0, row - half : row + half + 1, column - half : column + half + 1] = 1
-    return prepare(image_set(image)).grids
+    return prepare(image_set(image))
 
 
 def centre_of_mass(image):
@@ -128,8 +129,8 @@ def centre_of_mass(image):
 
 @pytest.mark.parametrize("shift", [(1.9, 0.0), (0.0, 1.9), (-1.9, 0.7)])
 def test_shift_moves_ink_down_and_right_by_output_pixels(shift):
-    grids = square(52, 52)
-    moved = centre_of_mass(show(grids, 0.0, shift)[0]) - centre_of_mass(show(grids)[0])
+    pictures = square(52, 52)
+    moved = centre_of_mass(show(pictures, 0.0, shift)[0]) - centre_of_mass(show(pictures)[0])
     np.testing.assert_allclose(moved, shift, atol=0.05)
 
 
@@ -156,10 +157,10 @@ def test_ink_that_leaves_the_frame_disappears(side, direction):
     image = np.zeros((1, 1, SIDE, SIDE), np.uint8)
     rows, columns = (slice(max(0, c - 4), c + 5) for c in side)
     image[0, 0, rows, columns] = 1
-    grids = prepare(image_set(image)).grids
-    assert show(grids).max() > 0.5
+    pictures = prepare(image_set(image))
+    assert show(pictures).max() > 0.5
     for distance in (2.0, 5.0, 19.0, 100.0):
-        gone = show(grids, 0.0, np.array(direction) * distance)[0]
+        gone = show(pictures, 0.0, np.array(direction) * distance)[0]
         assert gone.max() < 1e-3
 
 
@@ -167,7 +168,7 @@ def test_ink_that_leaves_the_frame_disappears(side, direction):
     ("shift", "turns"), [((1.9, 0.0), 0), ((0.0, 1.9), 1), ((-1.9, 0.0), 2), ((0.0, -1.9), 3)]
 )
 def test_full_page_shifted_leaves_empty_paper_behind(shift, turns):
-    full = prepare(image_set(np.ones((1, 1, SIDE, SIDE)))).grids
+    full = prepare(image_set(np.ones((1, 1, SIDE, SIDE))))
     image = np.rot90(show(full, 0.0, shift)[0], -turns)  # the empty side on top
     image = image[:, 1:-1]  # beside the page is paper, which the filter of the outer columns sees
     np.testing.assert_allclose(image[3:], 1, atol=2e-3)
@@ -177,26 +178,28 @@ def test_full_page_shifted_leaves_empty_paper_behind(shift, turns):
     np.testing.assert_allclose(image[2], 1 - 0.4**2 / 2, atol=0.02)
 
 
-def test_output_is_ink_between_zero_and_one(grids):
-    images = show(grids, np.linspace(-0.19, 0.19, COUNT), np.linspace(-1.9, 1.9, 2 * COUNT).reshape(COUNT, 2))
+def test_output_is_ink_between_zero_and_one(pictures):
+    images = show(
+        pictures, np.linspace(-0.19, 0.19, COUNT), np.linspace(-1.9, 1.9, 2 * COUNT).reshape(COUNT, 2)
+    )
     assert images.min() >= 0
     assert images.max() <= 1
     assert np.all(images.reshape(COUNT, -1).max(1) > 0.3)
 
 
-def test_grey_levels_give_the_same_as_bitmaps_of_full_ink(bitmaps, grids):
+def test_grey_levels_give_the_same_as_bitmaps_of_full_ink(bitmaps, pictures):
     grey = bitmaps.reshape(2, COUNT // 2, SIDE, SIDE) * np.uint8(255)
-    again = prepare(image_set(grey, ink=255)).grids
+    again = prepare(image_set(grey, ink=255))
     assert (
-        np.abs(np.asarray(again, int) - np.asarray(grids, int)).max() <= 1
+        np.abs(np.asarray(again.grids, int) - np.asarray(pictures.grids, int)).max() <= 1
     )  # rounded once, in another order
-    half = prepare(image_set(np.full((1, 1, SIDE, SIDE), 51), ink=255)).grids
+    half = prepare(image_set(np.full((1, 1, SIDE, SIDE), 51), ink=255))
     np.testing.assert_allclose(show(half)[0, 1:-1, 1:-1], 0.2, atol=1e-6)
 
 
-def test_preparing_in_chunks_changes_nothing(bitmaps, grids):
+def test_preparing_in_chunks_changes_nothing(bitmaps, pictures):
     again = prepare(image_set(bitmaps.reshape(2, COUNT // 2, SIDE, SIDE)), chunk=3)
-    np.testing.assert_array_equal(again.grids, grids)
+    np.testing.assert_array_equal(again.grids, pictures.grids)
     np.testing.assert_array_equal(again.counts, [COUNT // 2] * 2)
 
 
@@ -206,7 +209,8 @@ def test_class_without_drawings_is_refused_by_name(bitmaps):
 
 
 def test_set_too_large_for_32_bit_positions_is_refused():
-    drawings = 2**31 // 68**2 + 1
+    drawings = 2**31 // grid_side(20) ** 2 + 1
+    assert grid_side(20) == 68
     images = np.broadcast_to(np.zeros((), np.uint8), (1, drawings, SIDE, SIDE))  # takes no memory
     with pytest.raises(MannError, match=f"more than {drawings - 1} drawings"):
         prepare(ImageSet("huge", images, np.array([drawings]), ("a",)))
@@ -215,14 +219,82 @@ def test_set_too_large_for_32_bit_positions_is_refused():
 def test_random_transform_spans_the_papers_ranges():
     """±π/16 and ±10 of 105 pixels, each from a number of its own, linearly from 0 to 1."""
     ends = jnp.array([[0.0, 0.0, 0.0], [0.5, 0.5, 0.5], [1.0, 1.0, 1.0], [1.0, 0.5, 0.0]])
-    rotation, shift = random_transform(ends)
+    rotation, shift = random_transform(ends, 20)
     np.testing.assert_allclose(rotation, np.array([-1, 0, 1, 1]) * np.pi / 16, rtol=1e-6)
     np.testing.assert_allclose(shift * 105 / 20, [[-10, -10], [0, 0], [10, 10], [0, -10]], rtol=1e-6)
 
 
 def test_random_transforms_are_uniform_and_independent():
-    rotation, shift = random_transform(jax.random.uniform(jax.random.key(0), (20_000, 3)))
+    rotation, shift = random_transform(jax.random.uniform(jax.random.key(0), (20_000, 3)), 20)
     columns = [np.asarray(rotation) / (np.pi / 16), *(np.asarray(shift).T * 105 / 20 / 10)]
     for column in columns:
         assert stats.kstest(column, stats.uniform(-1, 2).cdf).pvalue > 1e-3
     assert np.abs(np.corrcoef(columns) - np.eye(3)).max() < 5 / np.sqrt(20_000)
+
+
+# Other formats
+
+
+@pytest.fixture(scope="module")
+def photographs():
+    """Two classes of two, in colour and of smooth levels, as a camera sees them."""
+    noise = np.random.default_rng(0).uniform(size=(2, 2, 40, 40, 3))
+    smooth = ndimage.gaussian_filter(noise, (0, 0, 2, 2, 0))
+    smooth = (smooth - smooth.min()) / np.ptp(smooth)
+    return np.round(255 * smooth).astype(np.uint8)
+
+
+@pytest.mark.parametrize(("height", "side"), [(SIDE, 28), (SIDE, 7), (28, 28), (9, 20)])
+def test_pictures_of_another_side_are_pillows_too(bitmaps, height, side):
+    """Also those that are as large as what the network sees, or smaller."""
+    start = (SIDE - height) // 2
+    pages = bitmaps[:, start : start + height, start : start + height]
+    assert pages.any()
+    prepared = prepare(image_set(pages[:, None], side=side))
+    assert prepared.format == PictureFormat(side, 1)
+    expected = np.stack([downscale(page, side) for page in pages])
+    assert np.abs(show(prepared) - expected).max() < 1 / 255
+
+
+def test_shift_is_the_same_part_of_a_picture_of_any_side():
+    ends = jnp.array([[0.0, 0.0, 1.0]])
+    for side in (20, 28, 105):
+        rotation, shift = random_transform(ends, side)
+        np.testing.assert_allclose(rotation, [-np.pi / 16], rtol=1e-6)
+        np.testing.assert_allclose(shift, np.array([[-10, 10]]) * side / 105, rtol=1e-6)
+
+
+@pytest.mark.parametrize("side", [20, 28])
+def test_each_channel_of_a_colour_picture_is_rendered_like_a_grey_picture(photographs, side):
+    rng = np.random.default_rng(1)
+    transform = {
+        "rotation": rng.uniform(-0.19, 0.19, 4),
+        "shift": rng.uniform(-1.9, 1.9, (4, 2)),
+        "quarter": [0, 1, 2, 3],
+    }
+    prepared = prepare(image_set(photographs, ink=255, side=side))
+    assert prepared.format == PictureFormat(side, 3)
+    together = show(prepared, **transform)
+    for channel in range(3):
+        grey = prepare(image_set(photographs[..., channel], ink=255, side=side))
+        expected = show(grey, **transform)
+        assert expected.std() > 0.05
+        np.testing.assert_allclose(together[..., channel], expected, rtol=0, atol=1e-6)
+
+
+def test_colour_pictures_in_chunks_are_the_same(photographs):
+    whole, parts = (prepare(image_set(photographs, ink=255), chunk=chunk) for chunk in (2000, 5))
+    np.testing.assert_array_equal(whole.grids, parts.grids)
+
+
+@pytest.mark.parametrize("side", [20, 28])
+def test_picture_made_smaller_on_the_host_is_what_is_rendered_without_a_transform(bitmaps, photographs, side):
+    grey = bitmaps.reshape(2, COUNT // 2, SIDE, SIDE) * np.uint8(255)
+    for images in (grey, photographs):
+        rendered = show(prepare(image_set(images, ink=255, side=side)))
+        rendered = rendered.reshape(len(rendered), -1)  # as `render` gives it: the channels last
+        on_host = [rendering.downscale(image, side) for image in images.reshape(-1, *images.shape[2:])]
+        assert all(picture.dtype == np.float32 for picture in on_host)
+        # Both round to 255 levels; a level may fall on either side.
+        np.testing.assert_allclose(on_host, rendered, atol=1.01 / 255)
+        assert np.mean(np.abs(np.array(on_host) - rendered) > 1e-5) < 1e-3

@@ -3,31 +3,36 @@
 import dataclasses
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from mann.cli import main
+from mann.encoders import ConvConfig, NoEncoder
 from mann.errors import MannError
-from mann.experiments import EXPERIMENTS, entries, load_experiment
-from mann.experiments.entries import Network, at_scale, read_record, thin, typical_pace
-from mann.experiments.networks import SETTINGS, changed, network
+from mann.experiments import EXPERIMENTS, load_experiment, regression
+from mann.experiments.entries import Condition, Network
+from mann.experiments.networks import SETTINGS, network, with_changes
+from mann.experiments.page import write_report
+from mann.experiments.records import load_records, read_record, thin, typical_pace
+from mann.experiments.scales import at_scale
 from mann.experiments.tables import (
     SHOWN,
     accuracies,
     cells,
-    compared,
+    comparison,
     mean_accuracies,
     of_model,
-    paper_accuracy,
     series,
     stated_rates,
     training_cost,
 )
-from mann.figures import draw_capacity
 from mann.models import ModelConfig
-from mann.report import load_records, write_report
+from mann.paper import paper_accuracy
+from mann.web.results import list_results
 
 REGRESSION_FIGURES = ("functions", "likelihood", "calibration")
 ROOT = Path(__file__).parents[2]
@@ -102,19 +107,21 @@ def test_another_configuration_is_not_mixed_in(smoke, capsys):
     finally:
         path.write_text(json.dumps(record))
     entry = network("5-onehot", "mann", "smoke", batch=6)
-    other = Network(entry.name, entry.label, changed(entry.config, batch=6))
+    other = Network(entry.name, entry.label, with_changes(entry.config, batch=6))
     with pytest.raises(MannError, match="another configuration"):
         other.measure(smoke / "smoke" / "5-onehot-mann-seed0", 4)
 
 
 def test_a_record_from_before_a_field_existed_is_still_good():
-    entry = network("5-onehot", "mann", "smoke", tests=(entries.Test(),))
+    entry = network("5-onehot", "mann", "smoke", tests=(Condition(),))
     record = json.loads(json.dumps(entry.description()))
     del record["config"]["data"]["mirror"], record["tests"][0]["repeats"]
     assert not entry.config.data.mirror
-    assert entry.made(record)
-    assert not dataclasses.replace(entry, tests=(entries.Test(repeats=True),)).made(record)
-    assert not dataclasses.replace(entry, config=changed(entry.config, data__mirror=True)).made(record)
+    assert entry.matches(record)
+    assert not dataclasses.replace(entry, tests=(Condition(repeats=True),)).matches(record)
+    assert not dataclasses.replace(entry, config=with_changes(entry.config, data__mirror=True)).matches(
+        record
+    )
 
 
 def test_mistakes_get_a_sentence(capsys):
@@ -128,23 +135,37 @@ def test_mistakes_get_a_sentence(capsys):
 
 
 def test_the_page_shows_every_experiment_with_its_figures(smoke, tmp_path):
-    page = write_report(smoke / "smoke" / "results", tmp_path).read_text()
+    results = smoke / "smoke" / "results"
+    page = write_report(results, tmp_path).read_text()
     for name in EXPERIMENTS:
         assert f"`mann reproduce {name} --scale full`" in page
     pictures = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line.startswith("![")]
     assert len(pictures) == 9
     for picture in pictures:
-        assert (tmp_path / picture).stat().st_size > 5000
+        with Image.open(tmp_path / picture) as image:
+            assert image.width > 500
         assert (tmp_path / picture).with_suffix(".svg").exists()
     own = (tmp_path / "regression.md").read_text()
-    assert all("![" in own and f"(images/regression-{name}.png)" in own for name in REGRESSION_FIGURES)
+    own_pictures = [line.split("](")[1].rstrip(")") for line in own.splitlines() if line.startswith("![")]
+    assert {Path(picture).stem for picture in own_pictures} == {f"regression-{n}" for n in REGRESSION_FIGURES}
+    assert all((tmp_path / picture).is_file() for picture in own_pictures)
+    # The playground shows what was drawn, in the paper's order.
+    shown = list_results(results)
+    assert [result["name"] for result in shown] == list(EXPERIMENTS)
+    assert sum(len(result["figures"]) for result in shown) == len(pictures)
     with pytest.raises(MannError, match="no records"):
         write_report(tmp_path / "nowhere", tmp_path)
 
 
-def test_the_committed_page_agrees_with_the_committed_records(tmp_path):
-    assert write_report(ROOT / "results", tmp_path).read_text() == (ROOT / "docs" / "results.md").read_text()
-    assert (tmp_path / "regression.md").read_text() == (ROOT / "docs" / "regression.md").read_text()
+def test_the_committed_page_agrees_with_the_committed_records(tmp_path, capsys):
+    docs = tmp_path / "docs"
+    shutil.copytree(ROOT / "results", tmp_path / "results")
+    assert main(["report", "--results", str(tmp_path / "results"), "--docs", str(docs)]) == 0
+    assert capsys.readouterr().out == f"Wrote {docs / 'results.md'}\n"
+    assert (docs / "results.md").read_text() == (ROOT / "docs" / "results.md").read_text()
+    assert (docs / "regression.md").read_text() == (ROOT / "docs" / "regression.md").read_text()
+    drawn = {path.relative_to(tmp_path) for path in tmp_path.glob("results/*/figures/*.png")}
+    assert drawn == {path.relative_to(ROOT) for path in ROOT.glob("results/*/figures/*.png")}
     tables = list((ROOT / "results").glob("*/table.json"))
     assert tables
     for path in tables:
@@ -188,8 +209,7 @@ def test_dimensions_of_regression_are_measured_one_at_a_time(smoke, capsys):
 
 def test_regression_rows_are_the_records(smoke):
     records = load_records(smoke / "smoke" / "results" / "regression")
-    regression = load_experiment("regression")
-    rows = {(row[0], row[1]): row for row in regression.table(records).rows}
+    rows = {(row[0], row[1]): row for row in load_experiment("regression").table(records).rows}
     test = records["gp-2d-mann-seed0"]["evaluations"][0]
     row = rows["2", "MANN"]
     assert row[2] == f"{test['nll']['model'][0]:.3f}"
@@ -221,11 +241,12 @@ def test_the_full_runs_are_the_papers():
     table1 = {entry.name: entry for entry in load_experiment("table1").entries("full")}
     mann = table1["5-onehot-mann-seed1"].config
     assert mann == dataclasses.replace(SETTINGS["5-onehot"], seed=1)
-    sizes = {field: getattr(mann.model, field) for field in ("hidden", "slots", "width", "heads", "encoder")}
-    assert sizes == {"hidden": 200, "slots": 128, "width": 40, "heads": 4, "encoder": "none"}
+    memory = mann.model.memory
+    assert (mann.model.controller.hidden, memory.slots, memory.width, memory.heads) == (200, 128, 40, 4)
+    assert mann.model.encoder == NoEncoder()
     assert table1["5-onehot-mann-100k-seed0"].config.updates * 16 == 100_000
     assert table1["5-onehot-lstm-seed0"].config.updates == mann.updates
-    assert table1["5-onehot-mann-conv-seed0"].config.model.encoder == "conv"
+    assert table1["5-onehot-mann-conv-seed0"].config.model.encoder == ConvConfig(maps=32)
     table2 = {entry.name: entry for entry in load_experiment("table2").entries("full")}
     steps = SETTINGS["15-strings"].task.steps
     assert steps == 100
@@ -237,12 +258,12 @@ def test_the_full_runs_are_the_papers():
 def test_rows_compare_with_the_paper():
     paper = paper_accuracy("table1", "MANN", 5)
     assert paper == [36.4, 82.8, 91.0, 92.6, 94.9, 98.1]
-    ours, theirs, difference = compared("MANN", [made_up(0.9), made_up(0.8)], paper, "extra")
+    ours, theirs, difference = comparison("MANN", [made_up(0.9), made_up(0.8)], paper, "extra")
     assert ours == ["MANN", "ours", *["85.0 [80.0, 90.0]"] * 6, "extra"]
     assert theirs[2:4] == ["36.4", "82.8"]
     assert difference[2:4] == ["+48.6", "+2.2"]
     assert difference[-2] == "-13.1"
-    assert compared("MANN", [made_up(0.98099)], paper)[2][-1] == "+0.0"  # no minus
+    assert comparison("MANN", [made_up(0.98099)], paper)[2][-1] == "+0.0"  # no minus
     assert cells([made_up(0.5)]) == ["50.0 ±1.0"] * len(SHOWN)
     line = series("MANN", [made_up(0.9), made_up(0.8)], paper)
     assert line.ours == pytest.approx([85.0] * len(SHOWN))
@@ -268,18 +289,6 @@ def test_the_runs_of_a_row_are_tabled_together(name, rows):
     assert all("85.0 [80.0, 90.0]" in row for row in made)
     first = {key: record for key, record in records.items() if key.endswith("seed0")}
     assert all("90.0 ±1.0" in row for row in experiment.table(first).rows)
-
-
-def test_capacity_is_drawn_as_the_mean_of_runs_with_a_band(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr("mann.figures._save", lambda figure, *_: drawn.append(figure) or [])
-    runs = [[made_up(a)["evaluations"][0] | {"classes": n} for n in (50, 60)] for a in (0.9, 0.8)]
-    draw_capacity(runs, tmp_path, "capacity")
-    (axes,) = drawn[0].axes
-    for line in axes.get_lines():
-        assert line.get_xydata() == pytest.approx(np.array([[50, 85], [60, 85]]))
-    heights = [band.get_paths()[0].get_extents().intervaly for band in axes.collections]
-    assert heights == [pytest.approx([79, 91])] * len(axes.get_lines())  # made up: an interval of ±1
 
 
 def test_learning_rates_show_zero_as_zero_and_keep_their_order():
@@ -336,8 +345,8 @@ def test_scales_shorten_and_full_does_not():
     assert at_scale(config, "full") is config
     quick = at_scale(config, "quick")
     assert quick.updates == config.updates // 10
-    assert quick.model == config.model == dataclasses.replace(ModelConfig(), lrua=config.model.lrua)
-    assert at_scale(config, "smoke").data.name == "glyphs"
+    assert quick.model == config.model == dataclasses.replace(ModelConfig(), memory=config.model.memory)
+    assert at_scale(config, "smoke").data.kind == "glyphs"
 
 
 def test_curves_are_thinned_to_their_ends():

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from mann.errors import MannError
-from mann.memory import LITERAL, LRUA, LRUAConfig, LRUAState
+from mann.memory import LRUA, PAPER_MEMORY, LRUAConfig, LRUAState, addressing
 from tests.oracles import lrua
 
 H, M, W, R = 8, 10, 5, 2
+SIZES = {"slots": M, "width": W, "heads": R}
 STEPS = 12  # more than slots: every slot is used and used again
 
 # Every value of every field beside the defaults, and all combinations of the fields that interact.
 VARIANTS = {
     "default": LRUAConfig(),
-    "literal": LITERAL,
+    "literal": PAPER_MEMORY,
     "key_strength=none": LRUAConfig(key_strength="none"),
     "initial_strength=2": LRUAConfig(initial_strength=2.0),
     "written=key": LRUAConfig(written="key"),
@@ -38,7 +39,7 @@ call = eqx.filter_jit(lambda module, query, state: module(query, state))
 
 def build(config, scale=3.0):
     """A module whose weights are large enough that gates and keys really differ from step to step."""
-    module = LRUA(H, M, W, R, config, key=jax.random.key(1))
+    module = LRUA(H, dataclasses.replace(config, **SIZES), key=jax.random.key(1))
     return jax.tree.map(lambda leaf: leaf * scale if leaf.ndim == 2 else leaf, module)
 
 
@@ -174,16 +175,30 @@ def test_closed_gate_leaves_only_the_new_vector_in_the_erased_slot_and_the_rest_
 def test_very_large_key_strength_reads_exactly_one_slot():
     module = with_bias(build(LRUAConfig()), "strengths", 1e7)
     query, state = queries(1)[0], busy_state()
-    reads, new = call(module, query, state)
+    reads, new = module(query, state)
     _, expected = oracle_step(module, query, as_oracle(state))
     slots = np.argmax(expected.read_weights, axis=1)
     np.testing.assert_array_equal(new.read_weights, np.eye(M)[slots])
     np.testing.assert_array_equal(np.asarray(reads).reshape(R, W), np.asarray(new.memory)[slots])
 
 
+def test_very_large_key_strength_reads_one_slot_when_compiled():
+    """XLA makes one fused multiply-add of β · cosine − max, so that the largest exponent is not quite 0, and
+    e · (1 / e) of e / e: the weight is 1, or the float32 just below. All others are exactly 0."""
+    compiled = jax.jit(addressing.content_weights)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        keys, memory = (rng.normal(size=(n, W)).astype(np.float32) for n in (R, M))
+        weights = np.asarray(compiled(keys, memory, jnp.full(R, 1e7)))
+        cosines = keys @ memory.T / np.linalg.norm(memory, axis=1)
+        chosen = cosines == cosines.max(axis=1, keepdims=True)
+        assert set(weights[chosen].tolist()) <= {1.0, 1 - 2.0**-24}
+        assert not weights[~chosen].any()
+
+
 def test_learned_key_strength_starts_where_the_field_says():
     """β = 1 + softplus(linear(h) + 10): about 11 for a query of zero, told from the ratio of two weights."""
-    module = LRUA(H, M, W, R, LRUAConfig(order="read_first"), key=jax.random.key(0))
+    module = LRUA(H, LRUAConfig(**SIZES, order="read_first"), key=jax.random.key(0))
     module = eqx.tree_at(lambda m: m.keys.bias, module, jnp.ones(R * W))
     memory = jnp.zeros((M, W)).at[0].set(1.0)  # cosine 1 for the first slot, 0 for all others
     _, new = call(module, jnp.zeros(H), busy_state()._replace(memory=memory))
@@ -227,7 +242,10 @@ def test_trace_is_what_the_state_holds():
 
 
 def test_literal_reading_has_the_papers_choices():
-    assert dataclasses.asdict(LITERAL) == {
+    assert dataclasses.asdict(PAPER_MEMORY) == {
+        "slots": 128,
+        "width": 40,
+        "heads": 4,
         "key_strength": "none",
         "initial_strength": LRUAConfig().initial_strength,
         "written": "key",
@@ -236,7 +254,7 @@ def test_literal_reading_has_the_papers_choices():
         "erased": "one",
         "decay": 0.99,
     }
-    module = LRUA(H, M, W, R, LITERAL, key=jax.random.key(0))
+    module = PAPER_MEMORY.build(H, (400, 5), key=jax.random.key(0))
     assert module.vectors is None
     assert module.strengths is None
 

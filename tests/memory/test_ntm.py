@@ -1,5 +1,7 @@
 """The NTM's access module over several steps against the loops of the oracle."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,7 +29,8 @@ def written_slots(module):
 
 
 def build(config=None, scale=3.0):
-    module = NTM(H, M, W, R, config or NTMConfig(), key=jax.random.key(1))
+    sized = dataclasses.replace(config or NTMConfig(), slots=M, width=W, heads=R)
+    module = NTM(H, sized, key=jax.random.key(1))
     return jax.tree.map(lambda leaf: leaf * scale if leaf.ndim == 2 else leaf, module)
 
 

@@ -1,4 +1,5 @@
-import dataclasses
+import gc
+import weakref
 
 import equinox as eqx
 import jax
@@ -7,15 +8,16 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from mann.episodes import Classification, Regression, time_offset
+from mann.data import NoData
+from mann.episodes import time_offset
 from mann.errors import MannError
-from mann.metrics import episode_loss
+from mann.layers import matrix_blocks
 from mann.models import build_model
-from mann.outputs import output_of
-from mann.training.config import CurriculumConfig, OptimiserConfig
+from mann.tasks import Classification, Regression
+from mann.training.config import CurriculumConfig
 from mann.training.curriculum import stage_at
-from mann.training.loop import load_pictures
-from mann.training.trainer import Trainer, make_optimiser
+from mann.training.optimisers import AdamW, Muon, RMSProp
+from mann.training.trainer import Trainer
 from mann.training.validation import CHAINS, FILLING, FILLING_STREAM, make_tally
 from tests.training.tiny import TINY, change
 
@@ -24,7 +26,7 @@ from tests.training.tiny import TINY, change
 def pictures(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANN_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield load_pictures(TINY)
+        yield TINY.task.load(TINY.data)
 
 
 def mesh(count):
@@ -32,7 +34,7 @@ def mesh(count):
 
 
 def make(config, pictures, devices=1):
-    return Trainer(config, pictures.train, pictures.validation, mesh(devices))
+    return Trainer(config, pictures.train, pictures.held_out, mesh(devices))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def two_devices(pictures):
 
 
 def advance_singly(trainer, updates):
-    """One update a call, so that all tests share one compiled program."""
+    """One update per call, so that all tests share one compiled program."""
     state, losses = trainer.initial_state(), []
     for _ in range(updates):
         state, loss = trainer.advance(state, 1)
@@ -70,8 +72,8 @@ def test_one_update_is_the_gradient_of_the_mean_loss_over_the_whole_batch(pictur
     @eqx.filter_value_and_grad
     def loss(model, key, drawings):
         episode = TINY.task.draw(key, drawings)
-        outputs, _ = model.unroll(episode.inputs, time_offset(episode.targets))
-        return episode_loss(output_of(TINY.task), outputs, episode)
+        outputs = model.unroll(episode.inputs, time_offset(episode.targets)).outputs
+        return jnp.mean(TINY.task.output.nll(outputs, episode.targets))
 
     for i in range(TINY.batch):
         value, gradient = loss(model, jax.random.fold_in(batch_key, i), pictures.train)
@@ -79,7 +81,7 @@ def test_one_update_is_the_gradient_of_the_mean_loss_over_the_whole_batch(pictur
         gradients.append(gradient)
     mean = jax.tree.map(lambda *leaves: sum(leaves) / TINY.batch, *gradients)
     arrays = eqx.filter(model, eqx.is_array)
-    rule = make_optimiser(TINY.optimiser, TINY.updates, TINY.model.hidden)
+    rule = TINY.optimiser.build(TINY.updates, matrix_blocks(arrays))
     with jax.numpy_dtype_promotion("standard"):  # optax is not strict
         changes, _ = rule.update(eqx.filter(mean, eqx.is_array), rule.init(arrays), arrays)
     expected = eqx.apply_updates(arrays, changes)
@@ -134,7 +136,7 @@ def test_persistent_memory_is_carried_from_update_to_update(pictures, two_device
     carried, second = trainer.advance(state, 1)
     _, fresh = advance_singly(two_devices, 2)
     assert first[0] == pytest.approx(fresh[0], rel=1e-5)
-    assert second[0] != pytest.approx(fresh[1], rel=1e-7)
+    assert second[0] != pytest.approx(fresh[1], rel=1e-4)
     assert trainer.validate(carried).counts.seen.sum() > 0
 
 
@@ -142,13 +144,14 @@ def test_with_persistent_memory_episodes_are_tallied_in_a_memory_full_of_others(
     model = build_model(TINY.model, TINY.task, key=jax.random.key(0))
     arrays, static = eqx.partition(model, eqx.is_array)
     keys = jax.random.split(jax.random.key(1), 2 * CHAINS)
-    tally = make_tally(TINY.task, True, static, mesh(1))(arrays, pictures.validation, keys)
+    tally = make_tally(TINY.task, True, static, mesh(1))(arrays, pictures.held_out, keys)
 
     @jax.jit
     def single(key, state):
-        episode = TINY.task.draw(key, pictures.validation)
-        outputs, state = model.unroll(episode.inputs, time_offset(episode.targets), model.next_episode(state))
-        output = output_of(TINY.task)
+        episode = TINY.task.draw(key, pictures.held_out)
+        before = model.next_episode(state)
+        outputs, state, _ = model.unroll(episode.inputs, time_offset(episode.targets), before)
+        output = TINY.task.output
         return state, output.correct(outputs, episode.targets), output.nll(outputs, episode.targets)
 
     for chain in (0, CHAINS - 1):
@@ -169,17 +172,15 @@ def test_curriculum_grows_without_compiling_at_every_step(pictures):
         updates=24,
     )
     stages = [stage_at(config, update) for update in range(0, 24, 2)]
-    assert [s.classes for s in stages] == [2, 3, 4, 5, 6, 6, 6, 6, 6, 6, 6, 6]
-    assert all(s.length == 10 * s.classes for s in stages)
-    assert {s.bucket for s in stages} == {5, 6}
+    assert [s.size[0] for s in stages] == [2, 3, 4, 5, 6, 6, 6, 6, 6, 6, 6, 6]
+    assert all(s.size[1] == 10 * s.size[0] for s in stages)
+    assert {s.task.length for s in stages} == {50, 60}
     trainer = make(config, pictures)
-    before = Trainer._advance._cache_size()
     state = trainer.initial_state()
     for _ in range(12):
         state, losses = trainer.advance(state, 2)
         assert np.isfinite(losses).all()
-    compiled = Trainer._advance._cache_size() - before
-    assert compiled == 2
+    assert trainer._advance._cache_size() == 2
 
 
 def test_masked_steps_of_a_curriculum_carry_no_loss(pictures):
@@ -193,40 +194,44 @@ def test_masked_steps_of_a_curriculum_carry_no_loss(pictures):
     key = jax.random.fold_in(jax.random.key(config.seed), 0)
     losses = []
     for i in range(config.batch):
-        episode = jax.jit(config.task.draw)(jax.random.fold_in(key, i), pictures.train, 3, 30)
+        episode = jax.jit(config.task.draw)(jax.random.fold_in(key, i), pictures.train, jnp.array([3, 30]))
         assert int(episode.classes.max()) <= 2
-        outputs, _ = eqx.filter_jit(model.unroll)(episode.inputs[:30], time_offset(episode.targets[:30]))
-        losses.append(np.mean(output_of(config.task).nll(outputs, episode.targets[:30])))
+        outputs = eqx.filter_jit(model.unroll)(episode.inputs[:30], time_offset(episode.targets[:30])).outputs
+        losses.append(np.mean(config.task.output.nll(outputs, episode.targets[:30])))
     _, got = trainer.advance(state, 1)
     assert got[0] == pytest.approx(float(np.mean(losses)), rel=1e-5)
 
 
 def test_regression_trains_without_pictures():
-    config = change(task=Regression(length=6))
+    config = change(task=Regression(length=6), data=NoData())
     trainer = Trainer(config, None, None, mesh(2))
     state, losses = trainer.advance(trainer.initial_state(), 2)
     assert np.isfinite(losses).all()
     assert trainer.validate(state).nll.shape == (8, 6)
 
 
-@pytest.mark.parametrize("name", ["muon", "adamw", "rmsprop"])
+@pytest.mark.parametrize("kind", [Muon, AdamW, RMSProp])
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
 @jax.numpy_dtype_promotion("standard")
-def test_optimisers_go_downhill(name, schedule):
-    rule = make_optimiser(OptimiserConfig(name=name, schedule=schedule, learning_rate=0.05, warmup=5), 100)
-    x = jnp.array([3.0, -2.0])
+def test_optimisers_go_downhill(kind, schedule):
+    """A matrix, which Muon takes, and a vector, which it leaves to Adam, each towards a point of its own."""
+    rng = np.random.default_rng(0)
+    goal = {"matrix": jnp.asarray(rng.normal(size=(9, 8)), jnp.float32), "vector": jnp.array([3.0, -2.0])}
+    x = jax.tree.map(jnp.zeros_like, goal)
+    rule = kind(schedule=schedule, learning_rate=0.05, warmup=5).build(100, matrix_blocks(x))
     state = rule.init(x)
     for _ in range(100):
-        change, state = rule.update(2 * x, state, x)
-        x = x + change
-    assert float(jnp.sum(x**2)) < 13 / 2
+        slope = jax.tree.map(lambda x, goal: 2 * (x - goal), x, goal)
+        change, state = rule.update(slope, state, x)
+        x = jax.tree.map(jnp.add, x, change)
+    for name in goal:
+        assert float(jnp.sum((x[name] - goal[name]) ** 2)) < 0.5 * float(jnp.sum(goal[name] ** 2)), name
 
 
 @jax.numpy_dtype_promotion("standard")
 def test_rmsprop_is_the_one_of_graves():
     """n ← ρn + (1−ρ)g², m ← ρm + (1−ρ)g, Δ ← 0.9Δ − lr g / √(n − m² + 1e-4), in numpy."""
-    config = OptimiserConfig(name="rmsprop", learning_rate=1e-2, warmup=0, schedule="constant", clip=0.0)
-    rule = make_optimiser(config, 10)
+    rule = RMSProp(learning_rate=1e-2, warmup=0, schedule="constant", clip=0.0).build(10)
     x, state = jnp.array([1.0, -0.5]), None
     state = rule.init(x)
     n, m, velocity = np.zeros(2), np.zeros(2), np.zeros(2)
@@ -241,10 +246,32 @@ def test_rmsprop_is_the_one_of_graves():
 
 def test_warm_up_longer_than_the_run_is_refused():
     with pytest.raises(MannError, match="warm-up of 500"):
-        make_optimiser(OptimiserConfig(warmup=500), 400)
+        Muon(warmup=500).build(400)
 
 
-def test_too_few_classes_for_the_task_are_refused(pictures):
-    config = dataclasses.replace(TINY, task=Classification(classes=29))
+def test_too_few_classes_for_the_task_are_refused(monkeypatch, shared_cache):
+    monkeypatch.setenv("MANN_CACHE", str(shared_cache))
     with pytest.raises(MannError, match="cannot be drawn from a data set"):
-        make(config, pictures)
+        Classification(classes=31).load(TINY.data)
+
+
+def test_held_out_episodes_do_not_depend_on_the_number_of_devices(pictures):
+    """Seven episodes on one device and on two, with a memory that is wiped and with one that persists."""
+    for persistent in (False, True):
+        config = change(persistent=persistent, evaluate_episodes=7)
+        tallies = []
+        for devices in (1, 2):
+            trainer = make(config, pictures, devices)
+            tallies.append(trainer.validate(trainer.initial_state()))
+        assert tallies[0].nll.shape == (7, config.task.steps)
+        np.testing.assert_allclose(tallies[0].nll, tallies[1].nll, rtol=1e-5)
+        np.testing.assert_array_equal(tallies[0].counts.correct, tallies[1].counts.correct)
+
+
+def test_a_trainer_and_its_data_are_not_kept_alive(pictures):
+    trainer = make(TINY, pictures)
+    trainer.validate(trainer.advance(trainer.initial_state(), 1)[0])
+    gone = weakref.ref(trainer)
+    del trainer
+    gc.collect()
+    assert gone() is None

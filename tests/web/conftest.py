@@ -20,7 +20,9 @@ from mann.web.experiment import Material
 
 uvicorn = pytest.importorskip("uvicorn", reason="the extra web is not installed")
 
-from mann.web.app import Playground, Settings, create_app  # noqa: E402
+from mann.web.app import create_app  # noqa: E402
+from mann.web.playground import Playground, Settings  # noqa: E402
+from mann.web.server import configure  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -57,9 +59,7 @@ def serve(
         settings = Settings(folder / "results", folder / "trials.sqlite", trial_length=4)
         playground = Playground(learner, learner, material, dataclasses.replace(settings, **changes))
         listener = listen("127.0.0.1", 0)
-        server = uvicorn.Server(
-            uvicorn.Config(create_app(playground), log_level="critical", access_log=False)
-        )
+        server = uvicorn.Server(configure(create_app(playground)))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         while not server.started:

@@ -4,12 +4,14 @@ import base64
 import http.client
 import json
 import re
+from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from PIL import Image
 
+from mann.web import sessions
+from mann.web.results import choose_results
 from tests.sketches import sketch
 from tests.web.conftest import STATIC, encode
 
@@ -66,11 +68,57 @@ def test_teach_and_recognise(running):
         assert browser.get("/api/memory").json()["steps"] == []
 
 
+def test_names_differ_by_more_than_capitals(running):
+    with running.browser() as browser:
+        for name, label, examples in (
+            ("Circle", "Circle", 1),
+            (" circle ", "Circle", 2),
+            ("CIRCLE 2", "CIRCLE 2", 1),
+        ):
+            body = {"image": encode(sketch("ring", 0)), "label": name}
+            session = browser.post("/api/learn", json=body).json()
+            assert session["learned"] == {"label": label, "examples": examples}
+        assert [symbol["label"] for symbol in session["symbols"]] == ["Circle", "CIRCLE 2"]
+
+
+def test_every_answer_says_which_learner_gave_it(running):
+    """So that a page notices that its own is gone, or was taught by another tab."""
+    drawing = {"image": encode(sketch("ring", 0))}
+    with running.browser() as browser, running.browser() as other:
+        first = browser.post("/api/learn", json=drawing | {"label": "ring"}).json()
+        answer = browser.post("/api/predict", json=drawing).json()
+        assert (answer["id"], answer["taught"]) == (first["id"], 1)
+        assert browser.get("/api/session").json()["id"] == first["id"]
+        assert other.post("/api/learn", json=drawing | {"label": "ring"}).json()["id"] != first["id"]
+        assert browser.post("/api/forget", json={}).json()["id"] == first["id"]
+
+
+def test_an_answer_is_explained_by_the_slot_that_was_read(running):
+    """The name of an example comes in with the next picture: it is written one step after it was shown."""
+    with running.browser() as browser:
+        for symbol in ("ring", "cross", "zigzag"):
+            browser.post("/api/learn", json={"image": encode(sketch(symbol, 0)), "label": symbol})
+        steps = browser.get("/api/memory").json()["steps"]
+        right = 0
+        for place, symbol in enumerate(("ring", "cross"), start=1):
+            because = browser.post("/api/predict", json={"image": encode(sketch(symbol, 1))}).json()[
+                "because"
+            ]
+            writer = next(step for step in steps if step["step"] == place + 1)
+            writes = np.frombuffer(base64.b64decode(writer["write"]), np.uint8)
+            right += because["name"] == symbol and because["step"] == place + 1
+            if because["name"] == symbol:
+                assert writes[because["slot"] - 1] > 127
+        assert right >= 1
+
+
 def test_browsers_do_not_share_anything(running):
     with running.browser() as one, running.browser() as other:
         one.post("/api/learn", json={"image": encode(sketch("ring", 0)), "label": "mine"})
         assert other.get("/api/session").json()["symbols"] == []
         assert other.post("/api/predict", json={"image": encode(sketch("ring", 0))}).json()["ranked"] == []
+        other.post("/api/learn", json={"image": encode(sketch("ring", 0)), "label": "theirs"})
+        assert [symbol["label"] for symbol in one.get("/api/session").json()["symbols"]] == ["mine"]
         cookies = [client.cookies["mann_session"] for client in (one, other)]
         assert len(set(cookies)) == 2
         assert min(map(len, cookies)) >= 43  # 256 bits
@@ -79,7 +127,8 @@ def test_browsers_do_not_share_anything(running):
 def test_cookie_is_protected_and_never_adopted(running):
     with running.browser() as browser:
         browser.cookies.set("mann_session", "chosen-by-an-attacker")
-        header = browser.get("/api/session").headers["set-cookie"]
+        body = {"image": encode(sketch("ring", 0)), "label": "mine"}
+        header = browser.post("/api/learn", json=body).headers["set-cookie"]
     assert "chosen" not in header
     assert "HttpOnly" in header
     assert "SameSite=strict" in header
@@ -99,14 +148,15 @@ def test_onehot_model_runs_out_of_labels_with_a_sentence(running):
 def test_newcomer_is_told_when_it_is_full_and_idle_ones_make_room(serve):
     with serve(most_sessions=2, idle_seconds=1.0) as running:
         browsers = [running.browser() for _ in range(3)]
-        statuses = [browser.get("/api/session").status_code for browser in browsers]
+        body = {"image": encode(sketch("ring", 0)), "label": "mine"}
+        statuses = [browser.post("/api/learn", json=body).status_code for browser in browsers]
         assert statuses == [200, 200, 503]
-        refused = browsers[2].get("/api/session")
+        refused = browsers[2].post("/api/learn", json=body)
         assert "full" in refused.json()["error"]
         assert refused.headers["retry-after"]
         assert browsers[2].get("/health").json()["browsers"] == 2
         running.playground.sessions._clock = lambda: 1e12  # much later
-        assert browsers[2].get("/api/session").status_code == 200
+        assert browsers[2].post("/api/learn", json=body).status_code == 200
         assert browsers[2].get("/health").json()["browsers"] == 1
         for browser in browsers:
             browser.close()
@@ -139,15 +189,21 @@ def test_results_are_listed_and_nothing_else_is_served(serve, tmp_path):
         "note": "n",
     }
     (place / "table.json").write_text(json.dumps(table))
-    (place / "figure.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    (place / "notes.txt").write_text("secret")
+    drawings = place / "figures"
+    drawings.mkdir()
+    (drawings / "figure.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (drawings / "both.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (drawings / "both.png").write_bytes(b"a picture")
+    (drawings / "notes.txt").write_text("secret")
+    (drawings / "link.png").symlink_to(tmp_path / "secret.png")
+    (tmp_path / "results" / "elsewhere").symlink_to(tmp_path)
     (tmp_path / "secret.png").write_bytes(b"secret")
     (tmp_path / "results" / "bad").mkdir()
     (tmp_path / "results" / "bad" / "table.json").write_text('{"columns": 3}')
     with serve(results=tmp_path / "results") as running, running.browser() as browser:
         bad, good = browser.get("/api/results").json()["results"]
         assert good["rows"] == [["ours", "34.00"], ["theirs", "36.41"]]
-        assert good["figures"] == ["figure.svg"]
+        assert good["figures"] == ["both.png", "figure.svg"]
         assert "cannot be shown" in bad["problem"]
         figure = browser.get("/results/table%20one/figure.svg")
         assert figure.headers["content-type"].startswith("image/svg+xml")
@@ -155,6 +211,8 @@ def test_results_are_listed_and_nothing_else_is_served(serve, tmp_path):
         port = int(running.address.rsplit(":", 1)[1])
         for path in (
             "/results/table%20one/notes.txt",
+            "/results/table%20one/link.png",
+            "/results/elsewhere/secret.png",
             "/results/table%20one/",
             "/results/",
             "/results/../secret.png",
@@ -176,7 +234,28 @@ def test_results_are_listed_and_nothing_else_is_served(serve, tmp_path):
 
 def test_no_results_is_no_error(running):
     with running.browser() as browser:
-        assert browser.get("/api/results").json() == {"results": []}
+        assert browser.get("/api/results").json() == {"results": [], "shipped": False}
+
+
+def test_what_ships_is_shown_in_the_papers_order(serve, tmp_path, monkeypatch):
+    """Wherever `mann serve` is started, if there are no results of one's own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results" / "something else").mkdir(parents=True)
+    with serve(results=choose_results("")) as running, running.browser() as browser:
+        answer = browser.get("/api/results").json()
+        assert answer["shipped"]
+        names = [result["name"] for result in answer["results"]]
+        assert (names[0], names[1], names[-1]) == ("table1", "table2", "ablation")
+        assert not any("problem" in result for result in answer["results"])
+        figures = [(result["name"], figure) for result in answer["results"] for figure in result["figures"]]
+        assert ("table1", "table1.png") in figures
+        assert len(figures) == 9
+        for name, figure in figures:
+            assert browser.get(f"/results/{name}/{figure}").content.startswith(b"\x89PNG")
+    (tmp_path / "results" / "table1").mkdir()
+    (tmp_path / "results" / "table1" / "table.json").write_text("{}")
+    assert choose_results("") == Path("results")
+    assert choose_results("other") == Path("other")
 
 
 @pytest.mark.parametrize(
@@ -200,18 +279,14 @@ def test_bodies_are_bounded_and_checked(running, content, kind, status):
 
 
 def test_a_body_of_unknown_length_is_bounded_too(running):
-    def endless():
+    def long():
         for _ in range(1000):
             yield b" " * 10_000
 
     with running.browser() as browser:
-        try:
-            answer = browser.post(
-                "/api/predict", content=endless(), headers={"content-type": "application/json"}
-            )
-        except httpx.TransportError:
-            return  # the server hung up while we were still sending
-    assert answer.status_code == 413
+        answer = browser.post("/api/predict", content=long(), headers={"content-type": "application/json"})
+        assert answer.status_code == 413
+        assert browser.get("/health").status_code == 200
 
 
 def test_large_and_blank_drawings_are_refused(running):
@@ -266,6 +341,28 @@ def test_a_whole_trial(running):
     assert {row[2] for row in rows} == {"glyphs"}
 
 
+def test_a_trial_can_be_taken_up_again(running):
+    """As after a reload: the picture that waits, and nothing about those that come."""
+    with running.browser() as browser:
+        assert browser.get("/api/trial").json()["trial"] is None
+        trial = browser.post("/api/trial", json={}).json()
+        for step in range(1, trial["length"] + 1):
+            again = browser.get("/api/trial").json()
+            assert again == trial | {"step": step, "result": None}
+            body = {"trial": trial["trial"], "step": step, "answer": 2, "seconds": 0.5}
+            answer = browser.post("/api/answer", json=body).json()
+            trial = answer["next"]
+        assert browser.get("/api/trial").json()["result"] == answer["result"]
+        pictures = answer["result"]["pictures"]
+        assert [picture["step"] for picture in pictures] == [1, 2, 3, 4]
+        assert {picture["you"] for picture in pictures} == {2}
+        assert {len(base64.b64decode(picture["picture"])) for picture in pictures} == {400}
+    rows = running.playground.store.export().splitlines()[-trial["length"] :]
+    assert [row.split(",")[11:14] for row in rows] == [
+        [str(picture[key]) for key in ("label", "you", "network")] for picture in pictures
+    ]
+
+
 def test_answers_are_checked(running):
     with running.browser() as browser:
         stranger = {"trial": "x", "step": 1, "answer": 1, "seconds": 1}
@@ -282,3 +379,11 @@ def test_answers_are_checked(running):
         ):
             assert browser.post("/api/answer", json=good | change).status_code == 400
         assert browser.post("/api/answer", json=good).status_code == 200
+
+
+def test_trials_of_one_browser_are_bounded(running, monkeypatch):
+    monkeypatch.setattr(sessions, "MOST_TRIALS", 2)
+    with running.browser() as browser:
+        assert [browser.post("/api/trial", json={}).status_code for _ in range(3)] == [200, 200, 400]
+        refused = browser.post("/api/trial", json={})
+        assert "2 trials: thank you" in refused.json()["error"]

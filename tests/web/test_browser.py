@@ -1,13 +1,19 @@
 """The page in a real browser: Debian's chromium, driven by Playwright."""
 
+import io
 import os
+import re
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image, ImageColor
 
+from mann.web.results import SHIPPED
 from tests.sketches import strokes
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -43,9 +49,10 @@ def page(request, chromium, running, tmp_path) -> Iterator["playwright.Page"]:
     page.screen = request.param
     page.shots = Path(os.environ.get("MANN_SCREENSHOTS") or tmp_path)
     page.address = running.address
+    page.problems_expected = False
     yield page
     context.close()
-    assert problems == []
+    assert page.problems_expected == bool(problems), problems
 
 
 def shoot(page, name: str) -> None:
@@ -60,27 +67,160 @@ def shoot(page, name: str) -> None:
         assert box["x"] + box["width"] <= SCREENS[page.screen][0] + 1, name
 
 
-def draw(page, symbol: str, seed: int) -> None:
-    """With the mouse on the wide screen, with a finger on the narrow one."""
+class Pen:
+    """The mouse on the wide screen, a finger on the narrow one; `pause` is the time between two points in ms."""
+
+    def __init__(self, page, pause: int = 0) -> None:
+        self.page, self.pause = page, pause
+        self.finger = page.context.new_cdp_session(page) if page.screen == "narrow" else None
+
+    def down(self, x: float, y: float) -> None:
+        if self.finger:
+            self._touch("touchStart", x, y)
+        else:
+            self.page.mouse.move(x, y)
+            self.page.mouse.down()
+
+    def move(self, x: float, y: float) -> None:
+        if self.pause:
+            self.page.wait_for_timeout(self.pause)
+        if self.finger:
+            self._touch("touchMove", x, y)
+        else:
+            self.page.mouse.move(x, y, steps=2)
+
+    def up(self) -> None:
+        if self.finger:
+            self.finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        else:
+            self.page.mouse.up()
+
+    def _touch(self, kind: str, x: float, y: float) -> None:
+        points = [{"x": x, "y": y}]
+        self.finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+
+def draw(page, symbol: str, seed: int, *, pause: int = 0, wait: int = 0) -> None:
+    """`pause`: milliseconds between two points; `wait`: after the pen has come down."""
     pad = page.locator("#pad")
     pad.scroll_into_view_if_needed()
     box = pad.bounding_box()
-    touch = page.context.new_cdp_session(page) if page.screen == "narrow" else None
+    pen = Pen(page, pause)
     for path in strokes(symbol, seed):
         points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in path.tolist()]
-        if touch:
-            for kind, place in [("touchStart", points[0]), *(("touchMove", point) for point in points[1:])]:
-                finger = [{"x": place[0], "y": place[1]}]
-                touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": finger})
-            touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-        else:
-            page.mouse.move(*points[0])
-            page.mouse.down()
-            for point in points[1:]:
-                page.mouse.move(*point, steps=2)
-            page.mouse.up()
-    if touch:
-        touch.detach()
+        pen.down(*points[0])
+        page.wait_for_timeout(wait)
+        for point in points[1:]:
+            pen.move(*point)
+        pen.up()
+
+
+def teach(page, symbol: str, name: str, seed: int = 0) -> None:
+    draw(page, symbol, seed)
+    page.fill("#name", name)
+    page.press("#name", "Enter")
+    expect(page.locator("#guess .label")).to_have_text("Learned")
+
+
+def ink(page) -> list[float]:
+    """Where the ink on the pad is: left, top, right, bottom, as shares of its side; and how much of it is inked."""
+    return page.evaluate(
+        """() => {
+            const pad = document.querySelector("#pad"), side = pad.width;
+            const { data } = pad.getContext("2d").getImageData(0, 0, side, side);
+            let box = [1, 1, 0, 0], count = 0;
+            for (let i = 0; i < side * side; i++) {
+                if (data[4 * i + 3] < 128 || data[4 * i] > 128) continue;
+                const x = (i % side) / side, y = Math.floor(i / side) / side;
+                box = [Math.min(box[0], x), Math.min(box[1], y), Math.max(box[2], x), Math.max(box[3], y)];
+                count += 1;
+            }
+            return [...box, count / (side * side)];
+        }"""
+    )
+
+
+def watch_requests(page) -> list[str]:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.removeprefix(page.address)))
+    return asked
+
+
+def test_the_first_stroke_at_human_speed_is_drawn_where_the_pen_goes(page):
+    """A second of pause after the pen comes down, then a point every 16 ms."""
+    page.goto(page.address)
+    expect(page.locator("#hint")).to_be_visible()
+    asked = watch_requests(page)
+    pad, button = page.locator("#pad"), page.locator("#teach button[type=submit]")
+    before, place = pad.bounding_box(), button.bounding_box()
+    x, y = (before["x"] + 0.2 * before["width"], before["y"] + 0.3 * before["height"])
+    pen = Pen(page, pause=16)
+    pen.down(x, y)
+    page.wait_for_timeout(1000)
+    assert "/api/predict" not in asked  # of a drawing that has hardly begun
+    left, top, right, bottom, _ = ink(page)
+    assert [left, top, right, bottom] == pytest.approx([0.185, 0.285, 0.215, 0.315], abs=0.01)  # a dot
+    for step in range(1, 31):
+        pen.move(x + 0.02 * step * before["width"], y + 0.01 * step * before["height"])
+    pen.up()
+    expect(page.locator("#guess .guess")).to_have_text("something new")
+    assert ink(page)[:4] == pytest.approx([0.185, 0.285, 0.815, 0.615], abs=0.02)
+    assert pad.bounding_box() == before
+    assert button.bounding_box() == place
+    expect(page.locator("#error")).to_be_hidden()
+
+
+def test_a_tap_is_a_dot_that_can_be_taught(page):
+    page.goto(page.address)
+    box = page.locator("#pad").bounding_box()
+    pen = Pen(page)
+    pen.down(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    pen.up()
+    expect(page.locator("#guess .guess")).to_have_text("something new")
+    assert ink(page)[4] == pytest.approx(3.1416 * 0.015**2, rel=0.25)
+    page.fill("#name", "dot")
+    page.press("#name", "Enter")
+    expect(page.locator("#symbols tbody tr")).to_have_count(1)
+    seen = page.locator("#symbols .thumb").evaluate(
+        "canvas => Math.min(...canvas.getContext('2d').getImageData(0, 0, 20, 20).data)"
+    )
+    assert seen < 210  # the network saw ink
+
+
+def test_no_message_moves_the_pad_or_stops_the_pen(page):
+    page.goto(page.address)
+    pad = page.locator("#pad")
+    page.fill("#name", "nothing")  # a narrow page scrolls to the field
+    before = pad.bounding_box()
+    page.press("#name", "Enter")
+    expect(page.locator("#error")).to_contain_text("Draw the symbol first")
+    assert pad.bounding_box() == before
+    covered = page.locator("#error").bounding_box()
+    through = page.evaluate(
+        "([x, y]) => document.elementFromPoint(x, y).closest('#error') === null",
+        [covered["x"] + 20, covered["y"] + covered["height"] / 2],
+    )
+    assert through
+    draw(page, "cross", 0)
+    expect(page.locator("#guess .guess")).to_have_text("something new")
+    expect(page.locator("#error")).to_be_hidden()
+
+
+def test_the_teach_button_stays_while_one_draws(page):
+    """With several long names, which fill the list of answers."""
+    page.goto(page.address)
+    for count, symbol in enumerate(("ring", "cross", "zigzag", "ring", "cross")):
+        teach(page, symbol, f"{count} is a name of thirty letters", seed=count)
+    button, pad = page.locator("#teach button[type=submit]"), page.locator("#pad")
+    places = [(button.bounding_box(), pad.bounding_box())]
+    draw(page, "cross", 9)
+    expect(page.locator("#ranking li")).to_have_count(5)
+    places.append((button.bounding_box(), pad.bounding_box()))
+    page.click("#clear")
+    expect(page.locator("#guess .guess")).to_have_text("…")
+    places.append((button.bounding_box(), pad.bounding_box()))
+    assert places[0] == places[1] == places[2]
+    shoot(page, "long-names")
 
 
 def test_draw_teach_recognise_and_look_at_the_memory(page):
@@ -106,8 +246,12 @@ def test_draw_teach_recognise_and_look_at_the_memory(page):
     page.click("nav a[href='#memory']")
     expect(page.locator("#step-title")).to_have_text("Step 4")
     expect(page.locator("#stored tbody tr")).not_to_have_count(0)
+    expect(page.locator("#step-reason")).to_contain_text("It read")
+    expect(page.locator("#stored")).to_contain_text("my ring (step 2)")  # written when its name came in
+    read = re.search(r"slot (\d+)", page.locator("#step-reason").inner_text())
+    expect(page.locator("#slot-text")).to_contain_text(f"Slot {read[1]} at step 4:")
     page.locator("#slots").hover(position={"x": 5, "y": 5})
-    expect(page.locator("#slot-text")).to_contain_text("Slot 1:")
+    expect(page.locator("#slot-text")).to_contain_text("Slot 1 at step 4:")
     shoot(page, "memory")
     page.click("#replay")
     expect(page.locator("#film li")).to_have_count(50)
@@ -116,11 +260,85 @@ def test_draw_teach_recognise_and_look_at_the_memory(page):
     expect(page.locator("#step-title")).to_have_text("Step 13")
     shoot(page, "replay")
     page.click("nav a[href='#results']")
-    expect(page.locator("#results")).to_contain_text("no results here yet")
-    shoot(page, "results")
+    expect(page.locator("#results")).to_contain_text("no results here")
 
 
-def test_a_whole_shortened_trial(page):
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_a_replay_does_not_give_away_what_is_to_come(page):
+    page.goto(f"{page.address}/#memory")
+    page.click("#replay")
+    tiles = page.locator("#film button")
+    expect(tiles).to_have_count(50)
+    for shown in (1, 2, 5):
+        expect(page.locator("#step-title")).to_have_text(f"Step {shown}")
+        for place in range(50):
+            label, text = tiles.nth(place).get_attribute("aria-label"), tiles.nth(place).inner_text()
+            assert ("guess" in label) == (place < shown)
+            assert ("✓" in text or "→" in text) == (place < shown)
+            assert tiles.nth(place).locator("canvas").is_visible() == (place < shown)
+            assert ("right" in tiles.nth(place).get_attribute("class")) <= (place < shown)
+        page.click("#film button >> nth=1" if shown == 1 else "#film button >> nth=4")
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_the_memory_by_keyboard_and_head_by_head(page):
+    page.goto(f"{page.address}/#memory")
+    page.click("#replay")
+    page.click("#film button >> nth=20")
+    text = page.locator("#slot-text")
+    page.focus("#slots")
+    page.keyboard.press("Home")
+    expect(text).to_contain_text("Slot 1 at step 21:")
+    page.keyboard.press("ArrowRight")
+    expect(text).to_contain_text("Slot 2 at step 21:")
+    page.focus("#written")
+    page.keyboard.press("ArrowDown")
+    expect(text).to_contain_text("Slot 3 at step 21:")
+    page.keyboard.press("ArrowLeft")
+    expect(text).to_contain_text("Slot 3 at step 20:")
+    expect(page.locator("#step-title")).to_have_text("Step 20")
+    page.keyboard.press("Home")
+    expect(text).to_contain_text("at step 1:")
+    page.click("#film button >> nth=20")
+    page.click("#view-memory summary")
+    rows = page.locator("#head-table tbody tr")
+    expect(rows).to_have_count(4)
+    for head in range(1, 5):
+        number, reads, share, similarity, _, gate = rows.nth(head - 1).inner_text().split()
+        assert int(number) == head
+        assert 0 < float(share) <= 1
+        assert -1 <= float(similarity) <= 1
+        assert 0 <= float(gate) <= 1
+        page.get_by_role("button", name=f"Head {head}").click()
+        page.focus("#slots")
+        page.keyboard.press("Home")
+        for _ in range(int(reads) - 1):
+            page.keyboard.press("ArrowRight")
+        shown = re.match(r"Slot (\d+) at step 21: read (\d+) %", text.inner_text())
+        assert shown[1] == reads
+        assert int(shown[2]) == pytest.approx(100 * float(share), abs=1.1)
+
+
+def test_results_fit_the_screen_with_their_figures(page, serve):
+    """Those that ship, Table 1 first; nothing scrolls sideways on a narrow screen, not even a table."""
+    with serve(results=SHIPPED) as shipping:
+        page.goto(f"{shipping.address}/#results")
+        expect(page.locator("#results article h2").first).to_contain_text("Table 1")
+        expect(page.locator("#results article h2").last).to_contain_text("Ablation")
+        expect(page.locator("#results img")).to_have_count(9)
+        for picture in page.locator("#results img").all():
+            picture.scroll_into_view_if_needed()
+            expect(picture).to_have_js_property("complete", True)
+            assert picture.evaluate("image => image.naturalWidth") > 300
+        page.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
+        shoot(page, "results")
+        wide = "element => element.scrollWidth > element.clientWidth + 1"
+        assert not page.locator("html").evaluate(wide)
+        if page.screen == "narrow":
+            assert not any(table.evaluate(wide) for table in page.locator("#results .scroll").all())
+
+
+def test_a_whole_shortened_trial(page, running):
     """Two seconds between pictures, by the page's clock, which the test moves on."""
     page.clock.install(time=datetime(2026, 1, 1))
     page.goto(f"{page.address}/#versus")
@@ -151,6 +369,222 @@ def test_a_whole_shortened_trial(page):
             page.click("#again")
     expect(page.locator("#chart circle")).not_to_have_count(0)
     shoot(page, "outcome")
+    kept = running.playground.store.export().splitlines()[-4:]
+    expect(page.locator("#pictures li")).to_have_text(
+        [
+            re.compile(rf"{label}You [✓✗] {you}Net [✓✗] {network}")
+            for label, you, network in (row.split(",")[11:14] for row in kept)
+        ]
+    )
+    page.reload()
+    expect(page.locator("#outcome-title")).to_have_text("Your result")
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_a_trial_survives_a_reload_and_another_tab(page):
+    page.goto(f"{page.address}/#versus")
+    page.click("#begin")
+    expect(page.locator("#progress")).to_have_text("Picture 1 of 4")
+    page.keyboard.press("1")
+    expect(page.locator("#progress")).to_have_text("Picture 2 of 4")
+    before = page.locator("#trial-picture").get_attribute("src")
+    page.reload()
+    expect(page.locator("#progress")).to_have_text("Picture 2 of 4")
+    expect(page.locator("#trial-kind")).to_have_text("Trial run, not scored")
+    assert page.locator("#trial-picture").get_attribute("src") == before
+    other = page.context.new_page()
+    other.goto(f"{page.address}/#versus")
+    expect(other.locator("#progress")).to_have_text("Picture 2 of 4")
+    other.keyboard.press("2")
+    expect(other.locator("#feedback")).to_be_visible()
+    page.bring_to_front()
+    page.problems_expected = True  # its answer comes too late
+    page.keyboard.press("3")
+    expect(page.locator("#error")).to_contain_text("answered already")
+    expect(page.locator("#progress")).to_have_text("Picture 3 of 4")
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_a_trial_that_the_server_has_lost_offers_a_new_one(page):
+    page.goto(f"{page.address}/#versus")
+    page.click("#begin")
+    expect(page.locator("#progress")).to_have_text("Picture 1 of 4")
+    page.context.clear_cookies()  # as if the server had been restarted
+    page.problems_expected = True
+    page.keyboard.press("1")
+    expect(page.locator("#lost")).to_be_visible()
+    expect(page.locator("#trial")).to_be_hidden()
+    page.keyboard.press("Enter")  # the button has the focus
+    expect(page.locator("#progress")).to_have_text("Picture 1 of 4")
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_equal_lines_of_the_outcome_do_not_hide_one_another(page):
+    """You, the network and the paper's people, all the same: each colour must be there to see."""
+
+    def same_for_all(route):
+        answer = route.fetch().json()
+        if answer["result"]:
+            same = [50.0] * 10
+            answer["result"] |= {"you": same, "network": same, "paper": same}
+        route.fulfill(json=answer)
+
+    page.route("**/api/answer", same_for_all)
+    page.clock.install(time=datetime(2026, 1, 1))
+    page.goto(f"{page.address}/#versus")
+    page.click("#begin")
+    for step in range(1, 5):
+        expect(page.locator("#progress")).to_have_text(f"Picture {step} of 4")
+        page.keyboard.press("1")
+        expect(page.locator("#feedback")).to_be_visible()
+        page.clock.run_for(2100)
+    expect(page.locator("#outcome")).to_be_visible()
+    shoot(page, "equal-lines")
+    picture = Image.open(io.BytesIO(page.locator("#chart").screenshot())).convert("RGB")
+    inside = np.asarray(picture)[:, 60:-170].reshape(-1, 3)
+    for name in ("--write", "--read", "--soft"):
+        colour = page.evaluate(
+            f"getComputedStyle(document.documentElement).getPropertyValue('{name}').trim()"
+        )
+        assert (inside == ImageColor.getrgb(colour)).all(axis=1).sum() > 200, name
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_a_pause_with_the_keyboards_pen_down_asks_for_nothing(page):
+    page.goto(page.address)
+    asked = watch_requests(page)
+    page.locator("#pad").focus()
+    page.keyboard.press("Space")
+    page.wait_for_timeout(500)
+    assert "/api/predict" not in asked
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+        page.wait_for_timeout(30)
+    expect(page.locator("#guess .guess")).to_have_text("something new")  # with the pen still down
+    page.keyboard.press("Control+z")
+    expect(page.locator("#guess .guess")).to_have_text("…")
+    page.keyboard.press("ArrowRight")  # the pen was lifted by that
+    assert ink(page)[4] == 0
+    page.keyboard.press("Space")
+    page.keyboard.press("Space")
+    expect(page.locator("#guess .guess")).to_have_text("something new")  # a dot
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_ctrl_z_takes_strokes_back_but_letters_in_a_field(page):
+    page.goto(page.address)
+    draw(page, "cross", 0)
+    whole = ink(page)
+    page.keyboard.press("Control+z")
+    assert ink(page)[4] == pytest.approx(whole[4] / 2, rel=0.2)
+    page.locator("#name").press_sequentially("ab")
+    page.keyboard.press("Control+z")
+    assert page.input_value("#name") != "ab"
+    assert ink(page)[4] > 0
+    page.fill("#name", "")
+    page.keyboard.press("Control+z")
+    assert ink(page)[4] == 0
+
+
+def test_a_double_click_teaches_once_and_says_so(page):
+    page.goto(page.address)
+    draw(page, "ring", 0)
+    page.fill("#name", "Circle")
+    asked = watch_requests(page)
+    page.dblclick("#teach button[type=submit]")
+    expect(page.locator("#guess .label")).to_have_text("Learned")
+    expect(page.locator("#guess .guess")).to_have_text("Circle")
+    expect(page.locator("#guess .remark")).to_contain_text("From one example")
+    page.wait_for_timeout(300)
+    assert asked.count("/api/learn") == 1
+    expect(page.locator("#symbols tbody tr")).to_contain_text("once")
+    expect(page.locator("#error")).to_be_hidden()
+    teach(page, "ring", "circle", seed=1)  # the same thing
+    expect(page.locator("#symbols tbody tr")).to_have_count(1)
+    expect(page.locator("#symbols tbody tr")).to_contain_text("2 times")
+    expect(page.locator("#guess .remark")).to_contain_text("2 examples")
+
+
+def test_start_again_asks_first(page):
+    page.goto(page.address)
+    teach(page, "ring", "ring")
+    for choice, count in (("Keep", 1), ("Escape", 1), ("Forget", 0)):
+        page.click("#forget")
+        expect(page.locator("#forget-dialog")).to_contain_text("Forget the symbol?")
+        if choice == "Escape":
+            page.keyboard.press("Escape")
+        else:
+            page.get_by_role("button", name=choice, exact=True).click()
+        expect(page.locator("#forget-dialog")).to_be_hidden()
+        expect(page.locator("#symbols tbody tr")).to_have_count(count)
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_a_second_tab_shows_what_the_first_teaches(page):
+    page.goto(page.address)
+    other = page.context.new_page()
+    other.goto(page.address)
+    page.bring_to_front()
+    teach(page, "ring", "ring")
+    expect(other.locator("#symbols tbody tr")).to_have_count(1)
+    page.click("#forget")
+    page.get_by_role("button", name="Forget", exact=True).click()
+    expect(other.locator("#symbols tbody tr")).to_have_count(0)
+    expect(other.locator("#note")).to_be_hidden()  # nothing was lost against anybody's will
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_a_lost_session_is_noticed_at_the_next_stroke(page):
+    """As after a restart, or when the server has dropped a learner that was idle."""
+    page.goto(page.address)
+    teach(page, "ring", "ring")
+    page.context.clear_cookies()
+    draw(page, "cross", 0)
+    expect(page.locator("#note")).to_contain_text("What you had taught is gone")
+    expect(page.locator("#symbols tbody tr")).to_have_count(0)
+    expect(page.locator("#no-symbols")).to_be_visible()
+    page.click("#note button")
+    expect(page.locator("#note")).to_be_hidden()
+    teach(page, "ring", "ring")
+    page.context.clear_cookies()
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # somebody comes back to the tab
+    expect(page.locator("#note")).to_contain_text("What you had taught is gone")
+    expect(page.locator("#symbols tbody tr")).to_have_count(0)
+    page.click("nav a[href='#results']")
+    expect(page.locator("#note")).to_be_hidden()
+
+
+@pytest.mark.parametrize("page", ["narrow"], indirect=True)
+def test_the_example_tells_the_whole_story_in_ten_seconds(page):
+    page.goto(page.address)
+    began = time.monotonic()
+    page.click("#example")
+    expect(page.locator("#note")).to_contain_text("1 of 3")
+    expect(page.locator("#note")).to_contain_text("That is one-shot learning")
+    assert time.monotonic() - began < 15  # ten, on a machine that does nothing else
+    expect(page.locator("#symbols tbody tr")).to_have_text(
+        [re.compile("ankh.*once"), re.compile("wave.*once")]
+    )
+    expect(page.locator("#guess .guess")).to_have_text("ankh")
+    note, guess = page.locator("#note").bounding_box(), page.locator("#guess").bounding_box()
+    assert note["y"] + note["height"] <= guess["y"]  # the answer is to be seen
+    expect(page.locator("#because")).to_contain_text("slot")
+    shoot(page, "example")
+    page.click("#clear")
+    expect(page.locator("#note")).to_be_hidden()
+
+
+def test_whoever_takes_the_pen_ends_the_example(page):
+    page.goto(page.address)
+    page.click("#example")
+    page.wait_for_timeout(700)
+    draw(page, "ring", 0)
+    left, top, right, bottom, _ = ink(page)
+    assert (right - left, bottom - top) == pytest.approx((0.6, 0.6), abs=0.1)  # nothing but the ring
+    page.wait_for_timeout(2500)
+    assert ink(page)[:4] == [left, top, right, bottom]
+    expect(page.locator("#note")).to_be_hidden()
+    expect(page.locator("#symbols tbody tr")).to_have_count(0)
 
 
 @pytest.mark.parametrize("page", ["wide"], indirect=True)

@@ -90,7 +90,7 @@ def _send_nonsense(running):
     port = int(running.address.rsplit(":", 1)[1])
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with running.browser() as browser:
-        browser.get("/api/session")
+        browser.post("/api/learn", json={"image": PICTURES["ring"][0], "label": "ring"})
         good = f"mann_session={browser.cookies['mann_session']}"
     for _ in range(150):
         method = rng.choice(["GET", "POST", "POST", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "BREW"])

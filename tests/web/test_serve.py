@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from mann.cli import main
+from mann.commands.serve import Arguments, _hosts
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,10 @@ from mann.cli import main
         (["--host", "0.0.0.0"], "--public"),
         (["--host", "192.168.1.5"], "--public"),
         (["--host", "example.org"], "--public"),
+        (["--host", "0.0.0.0", "--public"], "--public 192.168.1.5"),
+        (["--host", "0.0.0.0", "--public", "http://example.org"], "without http://"),
+        (["--host", "0.0.0.0", "--public", "example.org:80"], "without http://"),
+        (["--host", "0.0.0.0", "--public", "*"], "without http://"),
         (["--port", "70000"], "0 to 65535"),
         (["--browsers", "0"], "between 1 and"),
         (["--trial-length", "0"], "between 1 and 500"),
@@ -30,6 +35,13 @@ def test_mistakes_are_one_sentence(arguments, message, capsys):
     shown = capsys.readouterr().err
     assert message in shown
     assert shown.count("\n") == 1
+
+
+def test_public_names_the_hosts_that_are_served():
+    loopback = {"127.0.0.1", "localhost", "::1"}
+    assert set(_hosts(Arguments())) == loopback
+    public = Arguments(host="0.0.0.0", public=("Playground.example", "192.168.1.5"))
+    assert set(_hosts(public)) == {*loopback, "playground.example", "192.168.1.5"}
 
 
 def test_a_port_in_use_is_one_sentence(running, capsys):
@@ -45,8 +57,20 @@ def test_starts_answers_and_stops_in_peace(tmp_path, shared_cache):
         "PYTHONPATH": ":".join(sys.path),
     }
     environment.pop("MANN_DATA", None)
+    public = ["--public", "playground.example"]
     server = subprocess.Popen(
-        [sys.executable, "-m", "mann", "serve", "--port", "0", "--no-browser", "--model", "omniglot-5"],
+        [
+            sys.executable,
+            "-m",
+            "mann",
+            "serve",
+            "--port",
+            "0",
+            "--no-browser",
+            "--model",
+            "omniglot-5",
+            *public,
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -62,6 +86,8 @@ def test_starts_answers_and_stops_in_peace(tmp_path, shared_cache):
         address = re.search(r"http://127\.0\.0\.1:\d+", shown).group()
         assert httpx.get(f"{address}/health").json() == {"status": "ok", "browsers": 0}
         assert httpx.get(f"{address}/api/experiment").json()["length"] == 50
+        for host, status in (("playground.example", 200), ("evil.example", 400)):
+            assert httpx.get(f"{address}/health", headers={"host": host}).status_code == status
         server.send_signal(signal.SIGTERM)
         began = time.monotonic()
         rest, _ = server.communicate(timeout=20)

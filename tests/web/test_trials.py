@@ -1,5 +1,6 @@
 """The file of trials: concurrent writers, CSV, summary."""
 
+import contextlib
 import csv
 import io
 import sqlite3
@@ -11,7 +12,7 @@ import pytest
 
 from mann.cli import main
 from mann.errors import MannError
-from mann.web.trials import Answer, TrialInfo, TrialStore
+from mann.web.trials import FORMAT, SCHEMA, Answer, TrialInfo, TrialStore
 
 CHILD = """
 import sys
@@ -107,7 +108,61 @@ def test_mistakes_are_one_sentence(tmp_path, capsys):
     assert main(["trials", "export", "--file", str(tmp_path / "text")]) == 2
     assert "cannot be used" in capsys.readouterr().err
     with sqlite3.connect(tmp_path / "newer") as connection:
+        connection.execute(f"PRAGMA application_id = {0x6D616E6E}")
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     assert main(["trials", "export", "--file", str(tmp_path / "newer")]) == 2
     assert "newer version" in capsys.readouterr().err
+
+
+FOREIGN = {
+    "empty": "",
+    "another program's": "CREATE TABLE bookmarks (url TEXT); PRAGMA user_version = 1",
+    "with a mark of its own": SCHEMA + "PRAGMA user_version = 1; PRAGMA application_id = 7",
+    "of no format": SCHEMA,
+    "with a table missing": SCHEMA + "DROP TABLE answers; PRAGMA user_version = 1",
+    "with a column missing": SCHEMA + "ALTER TABLE answers DROP COLUMN seconds; PRAGMA user_version = 1",
+    "newer": f"{SCHEMA} PRAGMA application_id = {0x6D616E6E}; PRAGMA user_version = {FORMAT + 1}",
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_other_databases_are_refused_and_left_alone(kind, tmp_path, capsys):
+    """An empty or altered one is not taken for a new one either."""
+    path = tmp_path / "other.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(FOREIGN[kind])
+    path.touch()
+    before = path.read_bytes()
+    for read_only in (False, True):
+        with pytest.raises(MannError, match="newer version" if kind == "newer" else "no file of trials"):
+            TrialStore(path, read_only=read_only)
+    assert main(["trials", "export", "--file", str(path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_of_the_first_version_go_on(tmp_path):
+    """They have no application_id."""
+    path = tmp_path / "trials.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(SCHEMA.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+        connection.execute("PRAGMA user_version = 1")
+    fill(TrialStore(path), "a", right=3)
+    assert len(TrialStore(path, read_only=True).scored()) == 10
+
+
+def test_reading_changes_nothing_and_a_deleted_file_does_not_come_back_empty(tmp_path):
+    path = tmp_path / "trials.sqlite"
+    store = TrialStore(path)
+    fill(store, "a", right=3)
+    before = path.read_bytes()
+    reader = TrialStore(path, read_only=True)
+    with pytest.raises(MannError, match="readonly"):
+        fill(reader, "b", right=3)
+    assert path.read_bytes() == before
+    path.unlink()
+    with pytest.raises(MannError, match="cannot be used"):
+        fill(store, "b", right=3)
+    assert not path.exists()

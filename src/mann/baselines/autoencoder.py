@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from mann.data.render import SIZE, Drawings
-from mann.episodes import Classification, draw_episodes
+from mann.data.render import Drawings
 from mann.errors import MannError
+from mann.files import from_arrays, load_arrays, save_arrays, to_arrays
 from mann.layers import Linear
-from mann.training.checkpoint import from_arrays, load_arrays, save_arrays, to_arrays
+from mann.tasks import Classification
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Autoencoder(eqx.Module):
     encoder: list[Linear]
     decoder: list[Linear]
 
-    def __init__(self, config: AutoencoderConfig, *, key: PRNGKeyArray) -> None:
-        half = [SIZE * SIZE, config.hidden, config.hidden]
+    def __init__(self, config: AutoencoderConfig, pixels: int, *, key: PRNGKeyArray) -> None:
+        half = [pixels, config.hidden, config.hidden]
         sizes = itertools.pairwise([*half, config.bottleneck, *half[::-1]])
         layers = [Linear(a, b, key=k) for (a, b), k in zip(sizes, jax.random.split(key, 6), strict=True)]
         self.encoder, self.decoder = layers[:3], layers[3:]
@@ -83,12 +83,12 @@ def train_autoencoder(
     cosine.
     """
     optimiser = optax.adam(optax.cosine_decay_schedule(config.learning_rate, config.updates))
-    model = Autoencoder(config, key=jax.random.key(config.seed))
+    model = Autoencoder(config, drawings.format.size, key=jax.random.key(config.seed))
     state = _State(model, optimiser.init(model), jnp.zeros((), jnp.int32))
-    asked = dataclasses.asdict(config)
+    expected = dataclasses.asdict(config)
     if path.exists():
         arrays, description = load_arrays(path)
-        if description["autoencoder"] != asked:
+        if description["autoencoder"] != expected:
             raise MannError(f"{path} holds an autoencoder of another configuration: choose another folder.")
         state = from_arrays(state, arrays, str(path))
     pictures = Classification(classes=1, length=1)
@@ -98,7 +98,7 @@ def train_autoencoder(
         def update(_: Array, carry: tuple[_State, Array]) -> tuple[_State, Array]:
             state, _ = carry
             key = jax.random.fold_in(jax.random.key(config.seed), state.update)
-            pixels = draw_pictures(pictures, jax.random.split(key, config.batch), drawings)
+            pixels = draw_inputs(pictures, jax.random.split(key, config.batch), drawings)
             loss, gradient = jax.value_and_grad(reconstruction_loss)(state.model, pixels)
             with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
                 changes, inner = optimiser.update(gradient, state.optimiser)
@@ -109,19 +109,17 @@ def train_autoencoder(
     while (done := int(state.update)) < config.updates:
         count = min(config.save_every - done % config.save_every, config.updates - done)
         state, loss = several(state, drawings, jnp.asarray(count))
-        save_arrays(path, to_arrays(state), {"autoencoder": asked})
+        save_arrays(path, to_arrays(state), {"autoencoder": expected})
         progress(done + count, config.updates, float(loss))
     return state.model
 
 
-def draw_pictures(
-    task: Classification, keys: Key[Array, "n"], drawings: Drawings
-) -> Float[Array, "n pixels"]:
+def draw_inputs(task: Classification, keys: Key[Array, "n"], drawings: Drawings) -> Float[Array, "n pixels"]:
     """One augmented picture for each key, of any class."""
-    return draw_episodes(task, keys, drawings).inputs[:, 0]
+    return task.draw_batch(keys, drawings).inputs[:, 0]
 
 
 def reconstruction_loss(model: Autoencoder, pixels: Float[Array, "n pixels"]) -> Float[Array, ""]:
-    """Cross-entropy of the reconstructed pixels, in nats a pixel."""
+    """Cross-entropy of the reconstructed pixels, in nats per pixel."""
     logits = model.decode(model.encode(pixels))
     return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, pixels))

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from mann.data.render import Drawings
-from mann.episodes import Classification, Episode, draw_episodes
+from mann.episodes import Episode
 from mann.metrics import InstanceCounts, count_by_instance
+from mann.tasks import Classification
 
 Features = Callable[[Float[Array, "n pixels"]], Float[Array, "n features"]]
 
@@ -44,7 +45,7 @@ def tally_neighbours(
     task: Classification, features: Features, keys: Key[Array, "batch"], drawings: Drawings
 ) -> InstanceCounts:
     """Accuracy by instance on one episode for each key: the same episodes that a network would see."""
-    episodes = draw_episodes(task, keys, drawings)
+    episodes = task.draw_batch(keys, drawings)
 
     def one(episode: Episode, key: PRNGKeyArray) -> InstanceCounts:
         correct = is_correct(episode, features(episode.inputs), task.classes, jax.random.fold_in(key, 1))

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import platform
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,17 @@ import jax.numpy as jnp
 from mann.benchmark import parts, worker
 from mann.benchmark.flops import flop_per_update
 from mann.benchmark.timing import Report, Work, interleave, warm_up
+from mann.controllers import FeedForwardConfig
 from mann.data.render import Drawings
-from mann.episodes import Classification
+from mann.installation import install_command, version
+from mann.memory import NoMemoryConfig, NTMConfig
 from mann.models import build_model
-from mann.training.config import Config, OptimiserConfig
-from mann.training.distributed import make_mesh, usable_cores
+from mann.parts import to_dict
+from mann.runtime import usable_cores
+from mann.tasks import Classification
+from mann.training.config import Config
+from mann.training.distributed import make_mesh
+from mann.training.optimisers import AdamW, Muon
 from mann.training.run import LIBRARIES
 from mann.training.trainer import Trainer
 
@@ -30,10 +35,10 @@ TORCH_EAGER = Path(__file__).parents[3] / "benchmarks" / "torch_eager.py"  # in 
 TORCH_UPDATES = 2  # in one measurement
 NETWORKS: dict[str, dict[str, Any]] = {  # those that the paper compares
     "MANN, LSTM": {},
-    "MANN, feed-forward": {"controller": "feedforward"},
-    "NTM": {"memory": "ntm"},
-    "LSTM": {"memory": "none"},
-    "feed-forward": {"controller": "feedforward", "memory": "none"},
+    "MANN, feed-forward": {"controller": FeedForwardConfig()},
+    "NTM": {"memory": NTMConfig()},
+    "LSTM": {"memory": NoMemoryConfig()},
+    "feed-forward": {"controller": FeedForwardConfig(), "memory": NoMemoryConfig()},
 }
 NETWORK_ROUNDS, NETWORK_UPDATES = 7, 2  # fewer than for the headline: some take much longer
 
@@ -42,9 +47,7 @@ NETWORK_ROUNDS, NETWORK_UPDATES = 7, 2  # fewer than for the headline: some take
 class Setting:
     """What is measured, on noise of Omniglot's size, and how often."""
 
-    config: Config = Config(
-        task=Classification(classes=5, length=50), optimiser=OptimiserConfig(name="adamw")
-    )
+    config: Config = Config(task=Classification(classes=5, length=50), optimiser=AdamW())
     """With Adam, as in PyTorch's loop; what Muon takes instead is measured apart."""
     classes: int = 1100
     drawings: int = 20
@@ -65,9 +68,9 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
     mesh = make_mesh(config.batch)
     trainer = Trainer(config, drawings, None, mesh)
     state = trainer.initial_state()
-    kept = jax.tree.map(jnp.copy, state)
-    evening = Trainer(
-        dataclasses.replace(config, optimiser=dataclasses.replace(config.optimiser, name="muon")),
+    snapshot = jax.tree.map(jnp.copy, state)
+    with_muon = Trainer(
+        dataclasses.replace(config, optimiser=Muon()),
         drawings,
         None,
         mesh,
@@ -75,9 +78,9 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
     works = {
         "update": parts.update_work(trainer, state, updates),
         "draw": parts.draw_work(config, drawings, mesh, updates),
-        **parts.model_works(trainer, kept.model, updates),
-        "optimiser": parts.optimiser_work(trainer, kept.model, kept.optimiser, updates),
-        "muon": parts.optimiser_work(evening, kept.model, evening.initial_state().optimiser, updates),
+        **parts.model_works(trainer, snapshot.model, updates),
+        "optimiser": parts.optimiser_work(trainer, snapshot.model, snapshot.optimiser, updates),
+        "muon": parts.optimiser_work(with_muon, snapshot.model, with_muon.initial_state().optimiser, updates),
         **{f"sgemm {side}": work for side, work in parts.sgemm_works(mesh).items()},
     }
     torch, torch_note = torch_works(config, drawings)
@@ -119,7 +122,7 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
         "spread": {name: spread._asdict() for name, spread in times.items() if "sgemm" not in name}
         | {"draw_one_core": one_core["draw"]},
         "sgemm_gflops_by_side": {str(side): rate for side, rate in sgemm.items()},
-        "setting": dataclasses.asdict(setting),
+        "setting": to_dict(setting),
         "environment": before,
     }
 
@@ -135,9 +138,7 @@ def measure_networks(setting: Setting, report: Report) -> dict[str, dict[str, An
         trainer = Trainer(config, drawings, None, mesh)
         arrays = trainer.initial_state().model
         works[name] = parts.model_works(trainer, arrays, NETWORK_UPDATES)["model"]
-        works[f"{name}, XLA"] = parts.model_works(trainer, arrays, NETWORK_UPDATES, parts.unroll_scan)[
-            "model"
-        ]
+        works[f"{name}, XLA"] = parts.model_works(trainer, arrays, NETWORK_UPDATES, parts.Scanned)["model"]
     warm_up(works, report)
     times = interleave(works, min(NETWORK_ROUNDS, setting.rounds), report)
     return {
@@ -157,7 +158,7 @@ def torch_works(config: Config, drawings: Drawings) -> tuple[dict[int, Work], st
     slower than it needs to be, and the comparison should be with PyTorch at its best.
     """
     if importlib.util.find_spec("torch") is None:
-        return {}, "pip install 'mann[bench]'"
+        return {}, install_command("bench")
     if not TORCH_EAGER.is_file():
         return {}, "in a source checkout only (benchmarks/torch_eager.py)"
     spec = importlib.util.spec_from_file_location("torch_eager", TORCH_EAGER)
@@ -174,9 +175,9 @@ def torch_works(config: Config, drawings: Drawings) -> tuple[dict[int, Work], st
 
 def environment() -> dict[str, Any]:
     """What the numbers depend on besides the code."""
-    libraries = {name: metadata.version(name) for name in LIBRARIES}
+    libraries = {name: version(name) for name in LIBRARIES}
     if importlib.util.find_spec("torch") is not None:
-        libraries["torch"] = metadata.version("torch")
+        libraries["torch"] = version("torch")
     return {
         "python": platform.python_version(),
         "libraries": libraries,

@@ -38,7 +38,7 @@ def products(model: Model) -> list[Product]:
     is done to single numbers (gates, softmax, erasing, usage) is not counted, nor is anything computed twice.
     """
     controller, memory = model.controller, model.memory
-    if not isinstance(controller, LSTM) or not isinstance(memory, LRUA) or model.encoder is not None:
+    if not isinstance(controller, LSTM) or not isinstance(memory, LRUA) or jax.tree.leaves(model.encoder):
         raise MannError("Operations are counted for an LSTM with an LRUA memory and no encoder only.")
     slots = memory.slots * memory.width
     maps = [("keys", memory.keys), ("written vectors", memory.vectors)]
@@ -53,12 +53,14 @@ def products(model: Model) -> list[Product]:
         Product("similarity of keys and slots", memory.heads * slots, 3),
         Product("norms of the slots", slots, 3),
         Product("read", memory.heads * slots, 3),
-        Product("output", model.head.weight.size, 3),
+        Product("output", model.readout.weight.size, 3),
     ]
 
 
 def flop_per_update(config: Config) -> int:
     """Of forward and backward pass, without drawing and optimiser; a multiply-add is two operations."""
-    model = eqx.filter_eval_shape(build_model, config.model, config.task, key=jax.random.key(0))
+    model = eqx.filter_eval_shape(
+        build_model, config.model, config.task, config.data.format, key=jax.random.key(0)
+    )
     step = sum(2 * product.multiply_adds * product.passes for product in products(model))
     return step * config.task.steps * config.batch

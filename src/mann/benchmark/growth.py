@@ -7,9 +7,10 @@ from typing import Any
 
 from mann.benchmark import Setting, worker
 from mann.benchmark.timing import Report
-from mann.data.cache import write_atomically
-from mann.episodes import Classification
 from mann.errors import MannError
+from mann.files import write_atomically
+from mann.memory import SlotConfig
+from mann.tasks import Classification
 
 AXES = {
     "length": (50, 100, 200, 500, 1000),
@@ -21,7 +22,7 @@ UNITS = {
     "length": "steps in an episode",
     "slots": "slots of the memory",
     "batch": "episodes in an update",
-    "classes": "classes in an episode of 10 steps a class",
+    "classes": "classes in an episode of 10 steps per class",
 }
 Growth = dict[str, list[dict[str, Any]]]
 
@@ -31,7 +32,9 @@ def at(setting: Setting, axis: str, size: int) -> Setting:
     config, task = setting.config, setting.config.task
     assert isinstance(task, Classification)
     if axis == "slots":
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, slots=size))
+        assert isinstance(config.model.memory, SlotConfig)
+        memory = dataclasses.replace(config.model.memory, slots=size)
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, memory=memory))
     elif axis == "batch":
         config = dataclasses.replace(config, batch=size)
     elif axis == "length":
@@ -70,7 +73,7 @@ def _measure(point: Setting, devices: int) -> dict[str, Any]:
 
 
 def draw_growth(growth: Growth, path: Path) -> list[Path]:
-    """Time above, memory below, one column an axis; dashed: growth in proportion to the last point."""
+    """Time above, memory below, one column per axis; dashed: growth in proportion to the last point."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullLocator
 

@@ -1,7 +1,8 @@
 """An update as users get it, and each of its parts on its own, over the same devices."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,9 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Key
 
 from mann.benchmark.timing import Work
-from mann.data.render import GRID, Drawings
-from mann.episodes import Episode, draw_episodes, time_offset
-from mann.metrics import episode_loss
+from mann.data.render import Drawings, grid_side
+from mann.episodes import Episode
 from mann.models import Model
 from mann.training import distributed
 from mann.training.config import Config
@@ -26,9 +26,10 @@ WHOLE, SPLIT = PartitionSpec(), PartitionSpec(None, AXIS)  # SPLIT: (updates, ba
 SGEMM = {512: 16, 1024: 2, 2048: 1}  # side of the matrices: products in a row
 
 
-def random_drawings(classes: int, each: int, seed: int = 0) -> Drawings:
+def random_drawings(classes: int, each: int, side: int = 20, seed: int = 0) -> Drawings:
     """Grids of noise: drawing an episode costs the same whatever is on the paper."""
-    grids = np.random.default_rng(seed).integers(0, 256, (classes, each, GRID, GRID), np.uint8)
+    shape = (classes, each, grid_side(side), grid_side(side))
+    grids = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
     return Drawings(jnp.asarray(grids), jnp.full(classes, each, jnp.int32))
 
 
@@ -46,7 +47,7 @@ def draw_work(config: Config, drawings: Drawings, mesh: Mesh, updates: int) -> W
     """Drawing a batch."""
 
     def draw(keys: Key[Array, "updates share"], drawings: Drawings) -> Episode:
-        one = partial(draw_episodes, config.task, drawings=drawings)
+        one = partial(config.task.draw_batch, source=drawings)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(one, keys[0]))
         # Each batch replaces the one before, so that every batch is written to memory as in training.
         return jax.lax.scan(lambda _, keys: (one(keys), None), nothing, keys)[0]
@@ -55,29 +56,41 @@ def draw_work(config: Config, drawings: Drawings, mesh: Mesh, updates: int) -> W
     return _work(updates, compiled, _keys(config, mesh, updates), distributed.replicate(drawings, mesh))
 
 
-def unroll_scan(model: Model, inputs: Float[Array, "..."], labels: Float[Array, "..."]) -> Any:
-    """What `Model.unroll_batch` does without the native kernel."""
-    return jax.vmap(model.unroll)(inputs, labels)
+class Scanned(NamedTuple):
+    """A model without the native kernel."""
+
+    model: Model
+
+    def unroll_batch(self, inputs: Array, labels: Array, state: Any = None) -> Any:
+        return jax.vmap(self.model.unroll)(inputs, labels)
+
+    def step(self, x: Array, previous_label: Array, state: Any) -> Any:
+        return self.model.step(x, previous_label, state)
+
+    def initial_state(self) -> Any:
+        return self.model.initial_state()
 
 
 def model_works(
-    trainer: Trainer, arrays: Model, updates: int, unroll: Any = Model.unroll_batch
+    trainer: Trainer, arrays: Model, updates: int, network: Callable[[Model], Any] = lambda model: model
 ) -> dict[str, Work]:
-    """`forward`: from episodes to the loss. `model`: to its gradient for every weight, summed over the devices.
+    """What the task does with `network(model)`.
+
+    `forward`: from episodes to the loss. `model`: to its gradient for every weight, summed over the devices.
 
     Every update has episodes of its own, drawn before.
     """
     config, mesh = trainer.config, trainer.mesh
 
     def draw(keys: Key[Array, "updates share"], drawings: Drawings | None) -> Episode:
-        return jax.lax.map(lambda keys: draw_episodes(config.task, keys, drawings), keys)
+        return jax.lax.map(lambda keys: config.task.draw_batch(keys, drawings), keys)
 
     episodes = _over(mesh, draw, (SPLIT, WHOLE), SPLIT)(_keys(config, mesh, updates), trainer.train)
 
     def loss(arrays: Model, episodes: Episode) -> Float[Array, ""]:
         model: Model = eqx.combine(arrays, trainer.static)
-        outputs, _ = unroll(model, episodes.inputs, time_offset(episodes.targets))
-        return jnp.sum(episode_loss(trainer.output, outputs, episodes)) / config.batch
+        outputs, _ = config.task.unroll(network(model), episodes)
+        return jnp.sum(config.task.loss(outputs, episodes)) / config.batch
 
     def forward(arrays: Model, episodes: Episode) -> Float[Array, "updates"]:
         return jax.lax.map(lambda each: jax.lax.psum(loss(arrays, each), AXIS), episodes)

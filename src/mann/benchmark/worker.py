@@ -46,7 +46,7 @@ def main() -> None:
     if what == "one_core" and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # before JAX starts its threads
     from mann.benchmark import Setting
-    from mann.commands import prepare_jax
+    from mann.runtime import prepare_jax
     from mann.training.config import from_dict
 
     prepare_jax(1 if what == "one_core" else devices)
@@ -92,9 +92,10 @@ def online_latency(setting: "Setting") -> list[float]:
         return eqx.combine(arrays, static).step(x, label, state)
 
     rng = np.random.default_rng(0)
-    x = rng.uniform(size=config.task.input_size).astype(np.float32)
+    model = eqx.combine(arrays, static)
+    x = rng.uniform(size=(model.input_size,)).astype(np.float32)
     label = np.eye(config.task.label_size, dtype=np.float32)[0]
-    state = eqx.combine(arrays, static).initial_state()
+    state = model.initial_state()
     milliseconds = []
     warm_up = 50
     for _ in range(warm_up + setting.calls):

@@ -1,6 +1,11 @@
 """One file for each command of `mann`."""
 
-import os
+import contextlib
+import io
+import re
+import shutil
+import sys
+import textwrap
 from typing import TypeVar
 
 import tyro
@@ -10,33 +15,54 @@ T = TypeVar("T")
 
 def parse(options: type[T], command: str, description: str, arguments: list[str]) -> T:
     """Parse arguments into a dataclass: its fields are the options, their docstrings the help."""
-    return tyro.cli(
-        options,
-        prog=f"mann {command}",
-        description=description,
-        args=arguments,
-        config=(tyro.conf.AvoidSubcommands,),
+    help_text = _Capture()
+    try:
+        with contextlib.redirect_stdout(help_text):
+            return tyro.cli(
+                options,
+                prog=f"mann {command}",
+                description=PLACE,
+                args=arguments,
+                config=(tyro.conf.AvoidSubcommands,),
+            )
+    finally:
+        sys.stdout.write(_tidy(help_text.getvalue(), description))
+
+
+PLACE = "@description@"
+COLOUR = r"\x1b\[[0-9;]*m"
+# An empty default; it may be broken over two lines of a box.
+EMPTY_DEFAULT = re.compile(rf"\(default:(?:\s|│|{COLOUR})*''\)")
+EMPTY_LINE = re.compile(rf"^(?:{COLOUR})*│(?: |{COLOUR})*│(?:{COLOUR})*\n", re.MULTILINE)
+
+
+class _Capture(io.StringIO):
+    """Looks like the standard output that it stands in for: that decides on colours and boxes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._terminal = sys.stdout
+
+    def isatty(self) -> bool:
+        return self._terminal.isatty()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._terminal.encoding
+
+
+def _tidy(help_text: str, description: str) -> str:
+    """The parser's help, with usage and description wrapped to the terminal and without empty defaults."""
+    if not help_text:
+        return ""
+    width = shutil.get_terminal_size().columns
+    usage, help_text = help_text.split("\n", 1)
+    if len(plain := re.sub(COLOUR, "", usage)) > width:
+        usage = textwrap.fill(plain, width, subsequent_indent=" " * len("usage: "), break_on_hyphens=False)
+    paragraphs = description.strip("\n").split("\n\n")
+    wrapped = (text if text.startswith(" ") else textwrap.fill(text, width) for text in paragraphs)
+    help_text = f"{usage}\n{help_text}".replace(PLACE, "\n\n".join(wrapped))
+    help_text, count = EMPTY_DEFAULT.subn(
+        lambda hint: re.sub(r"[^\s│]", " ", re.sub(COLOUR, "", hint[0])), help_text
     )
-
-
-def prepare_jax(devices: int = 0) -> None:
-    """Before JAX computes: as many CPU devices as cores (or as asked), and a cache of compiled programs."""
-    if devices > 1 or (devices == 0 and _cores() > 1):
-        # The batch is split over the devices: threads inside small matrix products would only compete.
-        flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
-    import jax
-
-    from mann.data.cache import cache_dir
-    from mann.training import distributed
-
-    distributed.use_devices(devices or distributed.usable_cores())
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "xla"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-def _cores() -> int:
-    from mann.training.distributed import usable_cores
-
-    return usable_cores()
+    return EMPTY_LINE.sub("", help_text) if count else help_text

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from mann.commands import parse, prepare_jax
-from mann.data.cache import write_atomically
+from mann.commands import parse
+from mann.commands.console import plain_console, plain_table
 from mann.errors import MannError
+from mann.files import write_atomically
+from mann.runtime import prepare_jax
 
 QUICK_ROUNDS = 5
 BUSY = 0.7  # processes that ran or waited on average over the last minute
@@ -53,16 +54,16 @@ def main(arguments: list[str]) -> int:
         setting = dataclasses.replace(setting, rounds=min(QUICK_ROUNDS, setting.rounds))
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, transient=True) as bar:
-        shown = bar.add_task("starting", total=None)
+        bar_id = bar.add_task("starting", total=None)
 
         def report(what: str, done: int, total: int) -> None:
-            bar.update(shown, description=what, completed=done, total=total)
+            bar.update(bar_id, description=what, completed=done, total=total)
 
         result = benchmark.measure(setting, options.devices, report)
         networks = None if options.quick else benchmark.measure_networks(setting, report)
         growth = None if options.quick else measure_growth(setting, options.devices, report)
 
-    console = Console(highlight=False)
+    console = plain_console()
     print_headline(result, console)
     if networks is not None:
         print_networks(networks, console)
@@ -86,16 +87,13 @@ def _check_writable(path: Path) -> None:
 
 def print_headline(result: dict[str, Any], console: Console) -> None:
     config, environment = result["setting"]["config"], result["environment"]
-    task, model = config["task"], config["model"]
+    task, model, memory = config["task"], config["model"], config["model"]["memory"]
     console.print(
-        f"{task['classes']} classes, {task['length']} steps, batch {config['batch']}, LSTM {model['hidden']}, "
-        f"memory {model['slots']}×{model['width']}, {model['heads']} heads; "
+        f"{task['classes']} classes, {task['length']} steps, batch {config['batch']}, LSTM "
+        f"{model['controller']['hidden']}, memory {memory['slots']}×{memory['width']}, {memory['heads']} heads; "
         f"{result['devices']} devices, {environment['cores']} cores"
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    table.add_column("median", justify="right")
-    table.add_column("min – max", justify="right")
+    table = plain_table(left=("",), right=("median", "min – max"))
     table.add_column("")
     rate = f"{result['updates_per_second']:.1f} updates/s, {result['episodes_per_second']:.0f} episodes/s"
     for name, key, about in (
@@ -122,7 +120,7 @@ def print_headline(result: dict[str, Any], console: Console) -> None:
     table.add_row("one step on one core", f"{p50:.3f} ms", "", f"99 % below {p99:.3f} ms")
     console.print(table)
     console.print(
-        f"The model's {result['gflop_per_update']:.2f} GFLOP an update run at "
+        f"The model's {result['gflop_per_update']:.2f} GFLOP per update run at "
         f"{100 * result['utilisation']:.0f} % of this machine's matrix products "
         f"({result['sgemm_gflops']:.0f} GFLOP/s)."
     )
@@ -136,10 +134,9 @@ def print_headline(result: dict[str, Any], console: Console) -> None:
 
 
 def print_networks(networks: dict[str, dict[str, Any]], console: Console) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for name in ("ms", "min – max", "ms with MANN_NATIVE=0", "min – max", "times as fast"):
-        table.add_column(name, justify="right")
+    table = plain_table(
+        left=("",), right=("ms", "min – max", "ms with MANN_NATIVE=0", "min – max", "times as fast")
+    )
     for name, row in networks.items():
         spreads = (row["ms"], row["ms_xla"])
         cells = [(f"{s['median']:.2f}", f"{s['min']:.2f} – {s['max']:.2f}") for s in spreads]
@@ -152,9 +149,8 @@ def print_growth(growth: dict[str, list[dict[str, Any]]], console: Console) -> N
     from mann.benchmark.growth import UNITS
 
     for axis, rows in growth.items():
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in (axis, "ms an update", "min – max", "MiB", "time per unit", "devices"):
-            table.add_column(name, justify="right")
+        columns = (axis, "ms per update", "min – max", "MiB", "time per unit", "devices")
+        table = plain_table(right=columns)
         for row in rows:
             if row["ms"] is None:
                 table.add_row(str(row["size"]), row["problem"])

@@ -1,25 +1,28 @@
 """`mann data NAME`: what a data set holds, and a sheet of drawings to look at."""
 
 import dataclasses
+import io
 from pathlib import Path
-from typing import Literal
 
 import tyro
 
 from mann.commands import parse
-from mann.errors import MannError
+from mann.errors import MannError, check_seed
+from mann.files import write_atomically, writing
 
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    name: tyro.conf.Positional[Literal["omniglot", "glyphs", "folder"]]
-    """Which data set."""
+    name: tyro.conf.Positional[str]
+    """omniglot, glyphs, or the path of a folder of pictures with one folder per class."""
     path: str = ""
-    """Where it is: needed for a folder of your own, optional for Omniglot."""
-    classes: int = 1623
-    """Classes to make (glyphs only)."""
+    """Where Omniglot is, if not where it is looked for."""
+    classes: int = 0
+    """Classes to make (glyphs only); 0 for as many as Omniglot has."""
+    side: int = 0
+    """Pixels per side of what the network would see; 0 for as many as the data set says."""
     sheet: str = ""
-    """Write a picture to this file (PNG): drawings on the left, augmented 20×20 inputs on the right."""
+    """Write a picture to this file (PNG): drawings on the left, augmented inputs on the right."""
     rows: int = 12
     """Classes on the sheet."""
     columns: int = 8
@@ -36,19 +39,32 @@ def main(arguments: list[str]) -> int:
         raise MannError(f"{options.sheet} exists: choose another name, or overwrite it with --force.")
     if not 1 <= options.rows <= 100 or not 1 <= options.columns <= 100:
         raise MannError("A sheet has between 1 and 100 rows and columns.")
-    from mann import data
+    check_seed(options.seed)
+    from mann.data import data_config
+    from mann.parts import from_dict, to_dict
 
-    images = data.load(options.name, options.path, options.classes)
-    parts = data.split(len(images), 0, 0)
+    changes = {name: value for name in ("path", "classes", "side") if (value := getattr(options, name))}
+    config = data_config(options.name)
+    config = from_dict(type(config), to_dict(config) | changes, "data")
+    images = config.load()
+    parts = config.split(len(images))
     counts = images.counts
     each = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()}–{counts.max()}"
     ink = images.images.mean(dtype=float) / images.ink
     print(f"{images.name}: {len(images)} classes, {each} drawings of each, {int(counts.sum())} in all")
-    print(f"training classes 1–{parts.train}, test classes {parts.train + 1}–{len(images)}")
-    print(f"105×105 pixels, {100 * ink:.1f} % ink")
+    print(f"training classes 1–{parts.validation}, test classes {parts.validation + 1}–{len(images)}")
+    height = images.images.shape[2]
+    colour = "colour, " if images.format.channels > 1 else ""
+    print(
+        f"{height}×{height} pixels, {colour}{100 * ink:.1f} % ink; the network sees {images.side}×{images.side}"
+    )
     if options.sheet:
-        from mann.figures import draw_sheet
+        from mann.figures.sheet import draw_sheet
 
-        draw_sheet(images, Path(options.sheet), options.rows, options.columns, options.seed)
+        content = io.BytesIO()
+        draw_sheet(images, options.rows, options.columns, options.seed).save(content, "PNG")
+        path = Path(options.sheet)
+        with writing(path):
+            write_atomically(path, content.getvalue())
         print(f"Wrote {options.sheet}")
     return 0

@@ -3,12 +3,17 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tyro
 
-from mann.commands import parse, prepare_jax
-from mann.data.cache import write_atomically
+from mann.commands import parse
+from mann.errors import MannError
+from mann.files import write_atomically
+from mann.runtime import prepare_jax
+
+if TYPE_CHECKING:
+    from mann.trained import Trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,11 +23,15 @@ class Arguments:
     episodes: int = 2000
     """Test episodes; more make the intervals narrower."""
     dataset: str = ""
-    """omniglot, glyphs, or the path of a folder with one folder a class; empty: what it was trained on."""
+    """omniglot, glyphs, or the path of a folder with one folder per class; empty: what it was trained on."""
     classes: int = 0
     """Classes in an episode; 0: as trained. Only models with string labels take another number."""
     length: int = 0
-    """Samples in an episode; 0: as trained, or 10 a class if --classes is given."""
+    """Samples in an episode; 0: as trained, or 10 per class if --classes is given."""
+    teach_once: str = ""
+    """Instead of episodes: teach so many things by one example of each, then ask, such as 5,20,100,423."""
+    slots: int = 0
+    """Slots of the memory; 0: as trained. A learner may have more than its network was trained with."""
     devices: int = 0
     """CPU devices to use; 0 means one for each core."""
     json: str = ""
@@ -39,30 +48,64 @@ def main(arguments: list[str]) -> int:
     prepare_jax(options.devices)
     from rich.progress import Progress
 
-    from mann.evaluation import choose_task, evaluate, test_drawings
-    from mann.report import print_evaluation
-    from mann.weights import load_trained
+    from mann.commands.console import print_evaluation
+    from mann.evaluation import evaluate
+    from mann.trained import load_trained, with_slots
 
     trained = load_trained(options.model)
-    task = choose_task(trained, options.classes, options.length)
-    context: dict[str, Any] = {}
-    drawings = None
-    if task.output != "gaussian":
-        name = options.dataset if options.dataset in ("", "omniglot", "glyphs") else "folder"
-        path = options.dataset if name == "folder" else ""
-        drawings, dataset, class_range = test_drawings(trained, name, path)
-        context = {"dataset": dataset, "class_range": class_range}
+    if options.slots:
+        trained = with_slots(trained, options.slots)
+    if options.teach_once:
+        return _teach_once(trained, options)
     with Progress(transient=True) as bar:
-        shown = bar.add_task("test episodes", total=options.episodes)
+        bar_id = bar.add_task("test episodes", total=options.episodes)
         result = evaluate(
             trained,
-            task,
-            drawings,
+            dataset=options.dataset,
+            classes=options.classes,
+            length=options.length,
             episodes=options.episodes,
-            progress=lambda done, total: bar.update(shown, completed=done),
-            **context,
+            progress=lambda done, total: bar.update(bar_id, completed=done),
         )
     print_evaluation(result, trained)
     if options.json:
         write_atomically(Path(options.json), (json.dumps(result.to_json(), indent=2) + "\n").encode())
+    return 0
+
+
+def _teach_once(trained: "Trained", options: Arguments) -> int:
+    from rich.progress import Progress
+
+    from mann.commands.console import plain_console, plain_table
+    from mann.teaching import teach_once
+
+    try:
+        things = [int(word) for word in options.teach_once.split(",")]
+    except ValueError:
+        raise MannError(f"--teach-once takes numbers such as 5,20,100, not {options.teach_once!r}.") from None
+    with Progress(transient=True) as bar:
+        bar_id = bar.add_task("teaching and asking", total=None)
+        rows = teach_once(
+            trained,
+            things,
+            dataset=options.dataset,
+            progress=lambda done, total: bar.update(bar_id, completed=done, total=total),
+        )
+    table = plain_table(right=("things", "answered", "95 % interval", "forced", "known or new", "questions"))
+    for row in rows:
+        area = "" if row.area is None else f"{row.area:.3f}"
+        value, low, high, samples = row.answered
+        interval = f"{100 * low:.1f} – {100 * high:.1f}"
+        forced = f"{100 * row.forced.value:.1f}"
+        table.add_row(str(row.things), f"{100 * value:.1f}", interval, forced, area, str(samples))
+    console = plain_console()
+    console.print(f"{trained.name}: taught once, then asked about another drawing of each")
+    console.print(table)
+    console.print(
+        "Right in %: as the learner answers, and where it may not say that something is new. Known or new: area "
+        "under the curve of precision and recall."
+    )
+    if options.json:
+        content = {"model": trained.name, "teach_once": [row.to_json() for row in rows]}
+        write_atomically(Path(options.json), (json.dumps(content, indent=2) + "\n").encode())
     return 0

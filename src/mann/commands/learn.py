@@ -1,24 +1,34 @@
 """`mann learn DIR`: one picture of each thing in DIR/show, questions in DIR/ask."""
 
 import dataclasses
+import io
 import json
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from mann.commands import parse, prepare_jax
-from mann.data.cache import write_atomically
+from mann.commands import parse
 from mann.errors import MannError
+from mann.files import write_atomically, writing
+from mann.runtime import prepare_jax
+
+if TYPE_CHECKING:
+    from mann.figures.seen import Seen
+    from mann.online import OneShotLearner, Prepared
 
 DESCRIPTION = """Learn from one picture of each thing, then name others.
 
-The folder holds show/ with one picture a thing, named after it (show/ankh.png is shown with the label "ankh"), and
-ask/ with the pictures to name. Any size, colour and polarity: PNG, JPEG, BMP or WebP. Nothing is trained: the
-network sees each example once, in the order of their names, and answers "something new" for what it does not know.
+The folder holds show/ with one picture per thing, named after it (show/ankh.png is shown with the label "ankh"),
+and ask/ with the pictures to name: drawings, scans or photographs, of any size, colour and polarity (PNG, JPEG,
+BMP, WebP, GIF, TIFF; HEIC with the extra photos). Nothing is trained: the network sees each example once, in the
+order of their names, and answers "something new" for what it does not know. The exit code is 1 if a question
+could not be used.
 
     mann learn symbols                      a table
     mann learn symbols --json -             the same as JSON, on standard output
+    mann learn symbols --show-seen seen.png what the network saw of each picture
     mann learn symbols --model runs/mine    a model of your own
 """
 
@@ -35,6 +45,8 @@ class Arguments:
     """Which random codes the labels get."""
     save: str = ""
     """Keep the learner, after all examples, in this file; OneShotLearner.load reads it."""
+    show_seen: str = ""
+    """Draw what the network saw of each picture, beside it, in this file (PNG)."""
 
 
 def main(arguments: list[str]) -> int:
@@ -42,59 +54,118 @@ def main(arguments: list[str]) -> int:
     from mann.data.folder import list_images
 
     folder = Path(options.folder).expanduser()
-    examples, questions = list_images(folder / "show"), list_images(folder / "ask")
+    examples, left_out = list_images(folder / "show")
+    questions, others = list_images(folder / "ask")
+    left_out |= others
+    for path, reason in left_out.items():
+        print(f"mann: left out {path}: {reason}.", file=sys.stderr)
+    _check_labels(folder, examples)
+    prepare_jax(1)
+    from mann.figures.seen import draw_seen
+    from mann.online import OneShotLearner
+
+    learner = OneShotLearner.from_pretrained(options.model, seed=options.seed)
+    seen = [_teach(learner, path) for path in examples]
+    if options.save:
+        learner.save(options.save)
+    answers = []
+    for path in questions:
+        answer, picture = _ask(learner, path)
+        answers.append(answer)
+        seen.append(picture)
+    for picture in seen:
+        if picture.seen is not None and picture.warning:
+            print(
+                f"mann: {picture.file} looks like nothing the network was trained on: {picture.warning}.",
+                file=sys.stderr,
+            )
+    result = {
+        "model": learner.model,
+        "shown": [path.stem for path in examples],
+        "predictions": answers,
+        "left_out": [{"file": str(path), "reason": reason} for path, reason in left_out.items()],
+    }
+    _write(result, options.json)
+    if options.show_seen:
+        content = io.BytesIO()
+        draw_seen(seen).save(content, "PNG")
+        with writing(path := Path(options.show_seen)):
+            write_atomically(path, content.getvalue())
+    return int(any("error" in answer for answer in answers))
+
+
+def _check_labels(folder: Path, examples: list[Path]) -> None:
     labels = [path.stem for path in examples]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise MannError(
             f"{folder / 'show'} has more than one picture of {', '.join(twice)}: keep one of each."
         )
-    prepare_jax(1)
-    from mann.online import OneShotLearner
 
-    learner = OneShotLearner.from_pretrained(options.model, seed=options.seed)
-    for path, label in zip(examples, labels, strict=True):
-        learner.learn_one(path, label)
-    if options.save:
-        learner.save(options.save)
-    answers: list[dict[str, Any]] = []
-    for path in questions:
-        chances = learner.predict_proba_one(path)
-        new = chances.pop(None)
-        ranked = sorted(chances.items(), key=lambda item: -item[1])
-        answers.append(
-            {
-                "file": path.name,
-                "prediction": ranked[0][0] if ranked[0][1] >= new else None,
-                "probabilities": dict(ranked),
-                "something_new": new,
-            }
-        )
-    result = {"model": learner.model, "shown": labels, "predictions": answers}
-    if options.json == "-":
-        print(json.dumps(result, indent=2, ensure_ascii=False))
-        return 0
+
+def _teach(learner: "OneShotLearner", path: Path) -> "Seen":
+    from mann.figures.seen import Seen
+
+    picture = learner.prepare(path)
+    learner.learn_one(picture, path.stem)
+    return Seen(path, f"shown: {path.stem}", picture, _warning(picture))
+
+
+def _ask(learner: "OneShotLearner", path: Path) -> tuple[dict[str, Any], "Seen"]:
+    """The answer, or why there is none, and what the network saw."""
+    from mann.figures.seen import Seen
+
+    try:
+        picture = learner.prepare(path)
+    except MannError as error:
+        reason = str(error).removeprefix(f"Cannot use {path}: ")
+        return {"file": path.name, "error": reason}, Seen(path, path.name, None, reason)
+    chances = learner.predict_proba_one(picture)
+    new = chances.pop(None)
+    ranked = sorted(chances.items(), key=lambda item: -item[1])
+    best, chance = ranked[0]
+    answer = {
+        "file": path.name,
+        "prediction": best if chance >= new else None,
+        "probabilities": dict(ranked),
+        "something_new": new,
+    }
+    warning = _warning(picture)
+    if warning:
+        answer["warning"] = warning
+    caption = f"{path.name}: {best if chance >= new else 'something new'}, {100 * max(chance, new):.0f} %"
+    return answer, Seen(path, caption, picture, warning)
+
+
+def _warning(picture: "Prepared") -> str:
+    """Why ink looks unlike what networks are trained on; nothing is known of colours."""
+    from mann.data.familiarity import why_unfamiliar
+
+    return why_unfamiliar(picture.picture) if picture.picture.ndim == 2 else ""
+
+
+def _write(result: dict[str, Any], file: str) -> None:
+    """As a table, and as JSON if `file` names one; - is standard output, in place of the table."""
+    text = json.dumps(result, indent=2, ensure_ascii=False)
+    if file == "-":
+        print(text)
+        return
     _print_table(result)
-    if options.json:
-        write_atomically(
-            Path(options.json), (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode()
-        )
-    return 0
+    if file:
+        write_atomically(Path(file), (text + "\n").encode())
 
 
 def _print_table(result: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
-    shown = ", ".join(result["shown"])
-    console.print(Text(f"{result['model']} was shown once: {shown}"))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("picture", "prediction"):
-        table.add_column(name)
-    for name in ("probability", "something new"):
-        table.add_column(name, justify="right")
+    from mann.commands.console import plain_console, plain_table
+
+    console = plain_console()
+    console.print(Text(f"{result['model']} was shown once: {', '.join(result['shown'])}"))
+    table = plain_table(left=("picture", "prediction"), right=("probability", "something new"))
     for answer in result["predictions"]:
+        if "error" in answer:
+            table.add_row(Text(answer["file"]), Text(answer["error"], style="red"), "", "")
+            continue
         known = answer["prediction"] is not None
         new = answer["something_new"]
         chance = answer["probabilities"][answer["prediction"]] if known else new

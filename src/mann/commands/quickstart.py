@@ -3,9 +3,14 @@
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mann.commands import parse, prepare_jax
-from mann.errors import MannError
+from mann.commands import parse
+from mann.errors import MannError, check_range
+from mann.runtime import prepare_jax
+
+if TYPE_CHECKING:
+    from mann.trained import Trained
 
 EPISODES = 500  # for the final test
 
@@ -30,14 +35,17 @@ def main(arguments: list[str]) -> int:
         arguments,
     )
     prepare_jax(options.devices)
+    from mann.figures.run import save_curves
+    from mann.training.config import MOST
     from mann.training.display import make_display
-    from mann.training.loop import train
+    from mann.training.loop import resume, train
     from mann.training.presets import QUICKSTART
     from mann.training.run import Run
 
     folder = Path(options.run)
     config = QUICKSTART
     if options.updates:
+        check_range("--updates", options.updates, 1, MOST)
         config = dataclasses.replace(
             config,
             updates=options.updates,
@@ -45,33 +53,31 @@ def main(arguments: list[str]) -> int:
                 config.optimiser, warmup=min(config.optimiser.warmup, options.updates // 2)
             ),
         )
-    resume = False
+    is_there = False
     if Run.exists(folder):
         if options.force:
             shutil.rmtree(folder)
         elif Run(folder).read_config() == config:
-            resume = True
+            is_there = True
         else:
             raise MannError(
                 f"{folder} holds another run: choose a folder with --run, or replace it with --force."
             )
-    result = train(None if resume else config, folder, resume=resume, display=make_display())
+    display = [make_display()]
+    result = resume(folder, observers=display) if is_there else train(config, folder, observers=display)
+    save_curves(folder)
     if not result.finished:
         print(f"Stopped at update {result.update} and saved; `mann quickstart` goes on from there.")
         return 130
 
-    from mann.evaluation import evaluate, test_drawings
-    from mann.report import print_evaluation
-    from mann.weights import load_trained
+    from mann.commands.console import print_evaluation
+    from mann.evaluation import evaluate
+    from mann.trained import load_trained
 
     trained = load_trained(folder)
-    drawings, dataset, class_range = test_drawings(trained)
-    tested = evaluate(
-        trained, config.task, drawings, dataset=dataset, class_range=class_range, episodes=EPISODES
-    )
     print()
-    print_evaluation(tested, trained)
-    pictures = draw_example(trained, drawings, folder / "figures")
+    print_evaluation(evaluate(trained, episodes=EPISODES), trained)
+    pictures = draw_example(trained, folder / "figures")
     print("\nPictures:")
     for path, about in [
         (folder / "figures" / "curves.png", "accuracy by instance while training"),
@@ -86,25 +92,28 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def draw_example(trained: object, drawings: object, folder: Path) -> list[Path]:
+def draw_example(trained: "Trained", folder: Path) -> list[Path]:
     """One test episode as pictures: the guesses, and the memory at work."""
     import jax
     import numpy as np
 
-    from mann.data.render import Drawings
-    from mann.episodes import Classification, time_offset
+    from mann.episodes import time_offset
     from mann.evaluation import SEED
-    from mann.figures import draw_episode, draw_memory
-    from mann.outputs import output_of
-    from mann.weights import Trained
+    from mann.figures.episode import draw_episode, draw_memory
+    from mann.figures.style import save
 
-    assert isinstance(trained, Trained) and isinstance(drawings, Drawings)
-    task = trained.config.task
-    assert isinstance(task, Classification)
-    episode = task.draw(jax.random.key(SEED), drawings)
+    task, data = trained.config.task, trained.config.data
+    unseen = task.load_unseen(data, data, trained.seen, trained.name)
+    episode = task.draw(jax.random.key(SEED), unseen.source)
     outputs, _, trace = trained.model.unroll(episode.inputs, time_offset(episode.targets), trace=True)
-    output = output_of(task)
-    correct = np.asarray(output.correct(outputs, episode.targets))
-    first = draw_episode(episode, np.asarray(output.predict(outputs)), correct, folder)
-    second = draw_memory(episode, trace, folder)
-    return [first[0], second[0]]
+    assert trace is not None
+    guesses, labels = (task.label_code.decode(values) for values in (outputs, episode.targets))
+    drawn = draw_episode(
+        np.asarray(episode.inputs).reshape(-1, data.side, data.side),
+        np.asarray(episode.instances),
+        guesses == labels,
+        [task.label_code.name(int(code)) for code in guesses],
+        [task.label_code.name(int(code)) for code in labels],
+    )
+    memory = draw_memory(np.asarray(episode.classes), trace)
+    return [save(drawn, folder, "episode")[0], save(memory, folder, "memory")[0]]

@@ -9,14 +9,14 @@ from mann.commands import parse
 @dataclasses.dataclass(frozen=True)
 class Arguments:
     results: str = "results"
-    """Where `mann reproduce` wrote its records."""
+    """Where `mann reproduce` wrote its records; figures are drawn beside them, in RESULTS/NAME/figures."""
     docs: str = "docs"
-    """Where to write results.md and images/ beside it."""
+    """Where to write results.md and the pages of single experiments."""
 
 
 def main(arguments: list[str]) -> int:
     options = parse(Arguments, "report", "Write the page of results from its records.", arguments)
-    from mann.report import write_report
+    from mann.experiments.page import write_report
 
     path = write_report(Path(options.results), Path(options.docs))
     print(f"Wrote {path}")

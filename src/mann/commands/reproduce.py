@@ -3,15 +3,18 @@
 import dataclasses
 import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import tyro
 
-from mann.commands import parse, prepare_jax
+from mann.commands import parse
 from mann.errors import MannError
+from mann.runtime import prepare_jax
+from mann.text import listing
 
 if TYPE_CHECKING:
-    from mann.experiments.entries import Entry, Record
+    from mann.experiments.entries import Entry
+    from mann.experiments.records import Record, Records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,19 +42,52 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         from mann.experiments import EXPERIMENTS
 
-        print(USAGE.format(names="\n".join(f"  {n:<16}{about}" for n, about in EXPERIMENTS.items())), end="")
+        print(USAGE.format(names=listing(EXPERIMENTS)), end="")
         return 0 if arguments else 2
     options = parse(Arguments, "reproduce", "Train, test and compare with the paper.", arguments)
     prepare_jax(options.devices)
-    from mann.experiments import load_experiment
-    from mann.experiments.entries import TEST_EPISODES, read_record, write_record
-    from mann.report import print_table
+    from mann.commands.console import print_table
+    from mann.experiments import figures_folder, load_experiment
+    from mann.experiments.records import TABLE, reading_records, write_json
+    from mann.experiments.scales import TEST_EPISODES
 
     experiment = load_experiment(options.name)
-    entries: list[Entry] = experiment.entries(options.scale)
+    entries = experiment.entries(options.scale)
+    chosen = _choose(entries, options)
     runs = Path(options.runs) / options.scale
     results = Path(options.results or ("results" if options.scale == "full" else runs / "results"))
-    episodes = TEST_EPISODES[options.scale]
+    folder = results / options.name
+    records = _read(entries, chosen, options, folder)
+    if options.list:
+        for entry in entries:
+            print(f"{'done' if entry.name in records else '    '}  {entry.name}")
+        return 0
+    for number, entry in enumerate(entries, start=1):
+        if entry in chosen and entry.name not in records:
+            print(f"[{number}/{len(entries)}] {entry.name}", flush=True)
+            measurement = entry.measure(runs / entry.name, TEST_EPISODES[options.scale])
+            if measurement is None:
+                print("Stopped and saved; the same command goes on from there.")
+                return 130
+            record = cast("Record", _about(entry, options) | entry.description() | measurement)
+            write_json(folder / f"{entry.name}.json", record)
+            records[entry.name] = record
+    with reading_records(folder):
+        table = experiment.table(records)
+    write_json(folder / TABLE, table._asdict())
+    print_table(table)
+    with reading_records(folder):
+        pictures = experiment.save_figures(records, figures_folder(results, options.name))
+    for path in pictures:
+        print(f"Picture: {path}")
+    missing = len(entries) - len(records)
+    if missing:
+        print(f"{missing} of {len(entries)} entries are still to be measured.")
+    return 0
+
+
+def _choose(entries: "list[Entry]", options: Arguments) -> "list[Entry]":
+    """The entries that --dim and --only ask for."""
     if options.dim and options.name != "regression":
         raise MannError("Only the experiment regression has dimensions: leave --dim out.")
     if options.dim not in (0, 1, 2, 3):
@@ -61,55 +97,47 @@ def main(arguments: list[str]) -> int:
     if not chosen:
         names = ", ".join(entry.name for entry in entries)
         raise MannError(f"No entry of {options.name} matches {options.only!r}. There are: {names}.")
+    return chosen
 
-    records: dict[str, Record] = {}
-    for number, entry in enumerate(entries, start=1):
-        path = results / options.name / f"{entry.name}.json"
-        about = {"name": entry.name, "label": entry.label, "experiment": options.name, "scale": options.scale}
-        if path.exists():
-            record = read_record(path)
-            if all(record.get(key) == value for key, value in about.items()) and entry.made(record):
-                records[entry.name] = record
-            elif entry in chosen:
-                raise MannError(
-                    f"{path} was made with another configuration: move it away, or choose another --results."
-                )
-        done = entry.name in records
-        if options.list:
-            print(f"{'done' if done else '    '}  {entry.name}")
-        elif entry in chosen and not done:
-            print(f"[{number}/{len(entries)}] {entry.name}", flush=True)
-            measured = entry.measure(runs / entry.name, episodes)
-            if measured is None:
-                print("Stopped and saved; the same command goes on from there.")
-                return 130
-            records[entry.name] = about | entry.description() | measured
-            write_record(path, records[entry.name])
-    if options.list:
-        return 0
-    table = experiment.table(records)
-    write_record(results / options.name / "table.json", table._asdict())
-    print_table(table)
-    if hasattr(experiment, "figures"):
-        pictures: list[Path] = experiment.figures(records, results / options.name / "figures")
-        for path in pictures[::2]:  # each is drawn twice, as PNG and SVG
-            print(f"Picture: {path}")
-    missing = len(entries) - len(records)
-    if missing:
-        print(f"{missing} of {len(entries)} entries are still to be measured.")
-    return 0
+
+def _read(entries: "list[Entry]", chosen: "list[Entry]", options: Arguments, folder: Path) -> "Records":
+    """The records that there are. One of another configuration is an error if its entry is to be measured."""
+    from mann.experiments.records import read_record, reading_records
+
+    records: Records = {}
+    for entry in entries:
+        path = folder / f"{entry.name}.json"
+        if not path.exists():
+            continue
+        record = read_record(path)
+        with reading_records(folder):
+            same = all(record.get(key) == value for key, value in _about(entry, options).items())
+            up_to_date = same and entry.matches(record)
+        if up_to_date:
+            records[entry.name] = record
+        elif entry in chosen:
+            raise MannError(
+                f"{path} was made with another configuration: move it away, or choose another --results."
+            )
+    return records
+
+
+def _about(entry: "Entry", options: Arguments) -> dict[str, Any]:
+    """The first fields of a record."""
+    return {"name": entry.name, "label": entry.label, "experiment": options.name, "scale": options.scale}
 
 
 USAGE = """usage: mann reproduce NAME [--scale smoke|quick|full] [--runs DIR]
 
-Train, test on classes never seen, and compare with the paper. Stop it at any time: the same
-command goes on from there. `mann report` makes a page with figures from the results.
+Train, test on classes never seen, and compare with the paper. Stop it at any
+time: the same command goes on from there. `mann report` makes a page with
+figures from the results.
 
 experiments:
 {names}
 
 `mann reproduce NAME --help` explains the options, for example:
-  mann reproduce table1 --scale full --list            what it will train, and what is done
-  mann reproduce table2 --scale full --only '15-*'     a part of it; the rest on another machine
-  mann reproduce regression --dim 1 --scale full       functions of one variable
+  mann reproduce table1 --scale full --list          what is done, what is not
+  mann reproduce table2 --scale full --only '15-*'   a part; the rest elsewhere
+  mann reproduce regression --dim 1 --scale full     functions of one variable
 """

@@ -2,6 +2,7 @@
 
 import dataclasses
 import ipaddress
+import re
 import signal
 import socket
 import threading
@@ -9,23 +10,29 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mann.commands import parse, prepare_jax
+from mann.commands import parse
 from mann.errors import MannError
+from mann.installation import install_command
+from mann.runtime import prepare_jax
 
 if TYPE_CHECKING:
-    from mann.web.app import Playground
+    from mann.web.playground import Playground
 
 DESCRIPTION = """The playground in your browser: draw symbols and teach them, watch the memory, play the paper's
 human experiment against the network, look at results.
 
-It answers on this machine alone. To let others on your network in, say so: --host 0.0.0.0 --public. Every browser
-has its own learner; what is drawn is forgotten with it, only trials of the human experiment are kept (mann trials).
-Stop it with Ctrl-C.
+It answers on this machine alone. To let others in, listen for them and name the addresses that they will type.
+Every browser has its own learner; what is drawn is forgotten with it, only trials of the human experiment are kept
+(mann trials). Stop it with Ctrl-C.
 
     mann serve
     mann serve --port 9000 --no-browser
-    mann serve --model runs/mine            play with a model of your own
+    mann serve --model runs/mine                    a model of your own
+    mann serve --host 0.0.0.0 --public 192.168.1.5  others at that address, too
 """
+
+
+EVERYWHERE = ("0.0.0.0", "::")  # every interface
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,18 +41,19 @@ class Arguments:
     """The address to listen on."""
     port: int = 8000
     """The port to listen on; 0 picks a free one."""
-    public: bool = False
-    """Allow an address that other machines can reach. There is no encryption: use it in a network you trust."""
+    public: tuple[str, ...] = ()
+    """Names by which other machines reach it; others are refused. It has no encryption: a proxy can add it."""
     browser: bool = True
     """Open the page in your browser."""
     model: str = ""
     """The model to play with: a shipped name, a run folder, or a file; empty: the one with string labels."""
-    results: str = "results"
-    """The folder of results to show."""
+    results: str = ""
+    """The folder of results to show; empty: results if it is here, else those that ship with mann."""
     trials: str = ""
     """The SQLite file of the human experiment; empty: mann/trials.sqlite in your folder for user data."""
     browsers: int = 200
-    """Browsers at a time; one more gets a message to come back."""
+    """Browsers at a time that have taught something; one more gets a message to come back. Where other
+    machines can reach it, one address may have a quarter of them."""
     idle: float = 30.0
     """Minutes after which an idle browser's learner is dropped."""
     trial_length: int = 50
@@ -59,13 +67,15 @@ def main(arguments: list[str]) -> int:
         import starlette  # noqa: F401
         import uvicorn
     except ImportError:
-        raise MannError("The playground needs two more packages: pip install 'mann[web]'.") from None
+        raise MannError(f"The playground needs two more packages: {install_command('web')}.") from None
     with listen(options.host, options.port) as listener:
         print("Loading the models …", flush=True)
         playground = _prepare(options)
         from mann.web.app import create_app
+        from mann.web.server import configure
 
-        address = f"http://{_in_address(options.host)}:{listener.getsockname()[1]}/"
+        name = options.host if _is_loopback(options.host) else options.public[0]
+        address = f"http://{_in_address(name)}:{listener.getsockname()[1]}/"
 
         class Server(uvicorn.Server):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -75,20 +85,10 @@ def main(arguments: list[str]) -> int:
                     # In a thread: a browser without windows would not return before it is left.
                     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
-        config = uvicorn.Config(
-            create_app(playground),
-            access_log=False,
-            log_level="warning",
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=1000,
-            timeout_keep_alive=10,
-            timeout_graceful_shutdown=5,
-        )
         # The server finishes what it is doing at SIGINT or SIGTERM, then raises the signal anew: end in peace.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
-        Server(config).run([listener])
+        Server(configure(create_app(playground))).run([listener])
     print("Stopped.")
     return 0
 
@@ -96,9 +96,12 @@ def main(arguments: list[str]) -> int:
 def _check(options: Arguments) -> None:
     if not _is_loopback(options.host) and not options.public:
         raise MannError(
-            f"{options.host} can be reached from other machines: add --public if that is what you want, or leave "
-            "--host out."
+            f"{options.host} can be reached from other machines: name the addresses that people will type, such as "
+            "--public 192.168.1.5 playground.example, or leave --host out."
         )
+    for name in options.public:
+        if not _is_name(name):
+            raise MannError(f"{name!r} is no host: give names or addresses alone, without http:// and port.")
     if not 0 <= options.port <= 65535:
         raise MannError(f"A port is a number from 0 to 65535, not {options.port}.")
     if not 1 <= options.browsers <= 10_000:
@@ -115,8 +118,9 @@ def _prepare(options: Arguments) -> "Playground":
 
     from mann.data.pictures import draw_pictures
     from mann.online import OneShotLearner
-    from mann.web.app import Playground, Settings
     from mann.web.experiment import MODEL, load_material
+    from mann.web.playground import Playground, Settings
+    from mann.web.results import choose_results
     from mann.web.trials import default_path
 
     opponent = OneShotLearner.from_pretrained(MODEL)
@@ -132,14 +136,22 @@ def _prepare(options: Arguments) -> "Playground":
         opponent,
         material,
         Settings(
-            Path(options.results),
+            choose_results(options.results),
             Path(options.trials) if options.trials else default_path(),
-            options.browsers,
-            60 * options.idle,
-            options.trial_length,
-            hosts=() if options.public else ("127.0.0.1", "localhost", "::1", options.host.lower()),
+            most_sessions=options.browsers,
+            # On loopback, one address may be a proxy for everyone.
+            most_per_address=options.browsers if _is_loopback(options.host) else -(-options.browsers // 4),
+            idle_seconds=60 * options.idle,
+            trial_length=options.trial_length,
+            hosts=_hosts(options),
         ),
     )
+
+
+def _hosts(options: Arguments) -> tuple[str, ...]:
+    """What a request may call this machine. Not 0.0.0.0, which stands for every interface."""
+    named = [name.lower() for name in (options.host, *options.public) if name not in EVERYWHERE]
+    return ("127.0.0.1", "localhost", "::1", *named)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -161,7 +173,15 @@ def _is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+def _is_name(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+        return True
+    except ValueError:
+        return re.fullmatch(r"(?!-)[a-zA-Z0-9-]{1,63}(\.[a-zA-Z0-9-]{1,63})*", host) is not None
+
+
 def _in_address(host: str) -> str:
-    if host in ("0.0.0.0", "::"):  # every interface; from here, that is
+    if host in EVERYWHERE:  # from here, that is
         return "127.0.0.1" if host == "0.0.0.0" else "[::1]"
     return f"[{host}]" if ":" in host else host

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """What people did in the human experiment of `mann serve`.
 
-    mann trials summary                  accuracy by instance over participants, the network's, and the paper's
-    mann trials export > trials.csv      every answer, one a line, with its trial
+    mann trials summary                  accuracy by instance: people, network
+    mann trials export > trials.csv      every answer, one per line
 
 The summary counts finished, scored trials; the export has everything, trial runs included (column scored). A
 participant is a browser, under a random name; nothing else is known about them.
@@ -39,14 +39,14 @@ def main(arguments: list[str]) -> int:
     path = Path(options.file) if options.file else default_path()
     if not path.is_file():
         raise MannError(f"There are no trials yet ({path} does not exist): run `mann serve` and take part.")
-    store = TrialStore(path)
+    store = TrialStore(path, read_only=True)
     if options.action == "summary":
         return _summarise(store)
     text = store.export()
     if not options.out:
         print(text, end="")
         return 0
-    from mann.data.cache import write_atomically
+    from mann.files import write_atomically
 
     try:
         write_atomically(Path(options.out), text.encode())
@@ -62,34 +62,28 @@ def _summarise(store: "TrialStore") -> int:
         raise MannError(
             "There is no finished, scored trial yet: the first trial of a participant is a trial run."
         )
-    from rich.console import Console
-    from rich.table import Table
+    from mann.commands.console import plain_console, plain_table
+    from mann.metrics import INSTANCES
+    from mann.paper import paper_human
+    from mann.web.experiment import CLASSES
 
-    from mann.web.experiment import paper_human
-
-    console = Console(highlight=False)
+    console = plain_console()
     for dataset in sorted({name for _, _, name, _ in answers}):
         chosen = [(trial, answer) for _, trial, name, answer in answers if name == dataset]
         participants = len({person for person, _, name, _ in answers if name == dataset})
         trials = sorted({trial for trial, _ in chosen})
         console.print(f"{dataset}: {participants} participant(s), {len(trials)} scored trial(s)")
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in (
-            "instance",
-            "people",
-            "95 % interval",
-            "network",
-            "95 % interval",
-            "answers",
-            "human (paper)",
-        ):
-            table.add_column(name, justify="right")
-        for instance, paper in enumerate(paper_human(), start=1):
+        interval = "95 % interval"
+        table = plain_table(
+            right=("instance", "people", interval, "network", interval, "answers", "human (paper)")
+        )
+        paper = paper_human(CLASSES)
+        for instance in range(1, INSTANCES + 1):
             here = [(trial, answer) for trial, answer in chosen if answer.instance == instance]
             if here:
                 people, network = _intervals(here, trials)
-                shown = "" if paper is None else f"{paper:.1f}"
-                table.add_row(str(instance), *people, *network, str(len(here)), shown)
+                human = f"{paper[instance]:.1f}" if instance in paper else ""
+                table.add_row(str(instance), *people, *network, str(len(here)), human)
         console.print(table)
     console.print("Accuracy in %. The paper: nine participants, two scored trials each.")
     return 0
@@ -99,15 +93,15 @@ def _intervals(here: "list[tuple[str, Answer]]", trials: list[str]) -> list[tupl
     """Accuracy with its interval, of the people and of the network; trials count as independent."""
     import numpy as np
 
-    from mann.evaluation import wilson_by_episode
+    from mann.statistics import wilson_by_episode
 
     count = np.array([sum(trial == name for name, _ in here) for trial in trials], float)
-    shown = []
+    cells = []
     for field in ("answer", "network"):
         right = [
             sum(trial == name and getattr(answer, field) == answer.label for name, answer in here)
             for trial in trials
         ]
         value, low, high, _ = wilson_by_episode(np.array(right, float), count)
-        shown.append((f"{100 * value:.1f}", f"{100 * low:.1f} – {100 * high:.1f}"))
-    return shown
+        cells.append((f"{100 * value:.1f}", f"{100 * low:.1f} – {100 * high:.1f}"))
+    return cells

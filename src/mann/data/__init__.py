@@ -1,12 +1,20 @@
-"""Data sets by name, and their split into classes for training, validation and test."""
+"""Data sets by kind, and their split into classes for training, validation and test."""
 
-from typing import Literal, NamedTuple
+import abc
+import dataclasses
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
-from mann.data.images import ImageSet
-from mann.errors import MannError
+import numpy as np
+from jaxtyping import UInt8
 
-NAMES = ("omniglot", "glyphs", "folder")
+from mann.data.images import ImageSet, PictureFormat
+from mann.errors import MannError, check_range
+from mann.parts import Part, member
+
 TRAINING_SHARE = 1200 / 1623  # the paper's split of Omniglot, by class id; kept for every data set
+MOST_HELD_OUT = 10**9
+LARGEST_SIDE = 512
 
 
 class Split(NamedTuple):
@@ -17,33 +25,192 @@ class Split(NamedTuple):
     classes: int
 
 
-def load(name: Literal["omniglot", "glyphs", "folder"], path: str = "", classes: int = 1623) -> ImageSet:
-    """Load a data set by name; `classes` is how many glyphs to make."""
-    if name == "omniglot":
+@dataclasses.dataclass(frozen=True)
+class DataConfig(Part):
+    """Which pictures, and which of their training classes are held out to watch the training.
+
+    A data set of one's own is a subclass with `read`: see examples/my_data.py.
+
+    Raises:
+        MannError: for sizes that no picture can have.
+    """
+
+    channels: ClassVar[int] = 1
+    """Of its pictures: 1 for grey, 3 for colour."""
+    has_pictures: ClassVar[bool] = True
+    """Whether there is anything to load."""
+    side: int = 20
+    """Pixels per side of what the network sees."""
+    validation: int = 100
+    """Training classes, the last ones, that are never trained on: the live accuracy and the best checkpoint
+    are measured on them. At most a quarter of the training classes. Test classes are not touched."""
+    mirror: bool = False
+    """Train on the mirror image of every class, too, as a class of its own: the paper makes new classes by
+    quarter turns, this doubles them. Validation and test are not mirrored."""
+
+    def __post_init__(self) -> None:
+        check_range("data.side", self.side, 1, LARGEST_SIDE)
+        check_range("data.validation", self.validation, 0, MOST_HELD_OUT)
+
+    @property
+    def format(self) -> PictureFormat:
+        """What the network sees."""
+        return PictureFormat(self.side, self.channels)
+
+    @abc.abstractmethod
+    def read(self) -> ImageSet:
+        """All classes, in a fixed order: the first train, the last test."""
+
+    def load(self) -> ImageSet:
+        """`read`, with the format in which the network sees the pictures."""
+        return dataclasses.replace(self.read(), side=self.side)
+
+    def picture(self, image: Any, name: str = "the image") -> UInt8[np.ndarray, "height height *channels"]:
+        """One picture of a user's as those of the data set are: levels of ink, or colours on a square.
+
+        Args:
+            image: a file, a PIL image or an array.
+            name: what errors call a picture that is no file.
+
+        Raises:
+            MannError: for what cannot be read as a picture.
+        """
+        if self.channels == 1:
+            from mann.data.ink import normalise_image
+
+            return normalise_image(image, name)
+        from mann.data.colour import square_colours
+
+        return square_colours(image, name)
+
+    def split(self, classes: int, needed: int = 0) -> Split:
+        """Split classes by their order: the first 1200 of 1623 (or that share) train, the rest test.
+
+        Args:
+            classes: in the data set.
+            needed: classes of an episode. The last of the training classes are for validation; none if they would
+                be fewer than this.
+
+        Examples:
+            >>> Omniglot().split(1623)
+            Split(train=1100, validation=1200, classes=1623)
+        """
+        train = round(classes * TRAINING_SHARE)
+        held_out = min(self.validation, train // 4)
+        if held_out < needed:
+            held_out = 0
+        return Split(train - held_out, train, classes)
+
+    def first_test_class(self, classes: int, trained_on: "DataConfig") -> int:
+        """From which class on, counted from 0, a network may be tested.
+
+        Args:
+            classes: in this data set.
+            trained_on: the data set that the network was trained on.
+        """
+        return self.split(classes).validation
+
+
+@dataclasses.dataclass(frozen=True)
+class Omniglot(DataConfig, kind="omniglot"):
+    """1623 handwritten characters, 20 drawings of each."""
+
+    path: str = ""
+    """Where the data is; empty means $MANN_DATA, the cache, a download."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_path(self.path)
+
+    def read(self) -> ImageSet:
         from mann.data.omniglot import load_omniglot
 
-        return load_omniglot(path or None)
-    if name == "glyphs":
+        return load_omniglot(self.path or None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Glyphs(DataConfig, kind="glyphs"):
+    """Procedural handwriting, built in.
+
+    Examples:
+        >>> Glyphs(classes=40).load().images.shape
+        (40, 20, 105, 105)
+    """
+
+    classes: int = 1623
+    """Classes to make; the default is as many as Omniglot has."""
+
+    def read(self) -> ImageSet:
         from mann.data.glyphs import load_glyphs
 
-        return load_glyphs(classes)
-    if name == "folder":
+        return load_glyphs(self.classes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder(DataConfig, kind="folder"):
+    """Pictures of your own, one folder per class."""
+
+    path: str = ""
+    """The folder that holds a folder for each class."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_path(self.path)
+
+    def read(self) -> ImageSet:
         from mann.data.folder import load_folder
 
-        if not path:
-            raise MannError("A folder of your own needs its path: one folder a class inside it.")
-        return load_folder(path)
-    raise MannError(f"There is no data set {name!r}: choose one of {', '.join(NAMES)}.")
+        if not self.path:
+            raise MannError(
+                "A folder of your own needs its path (data.path): one folder per class inside it."
+            )
+        return load_folder(self.path)
+
+    def first_test_class(self, classes: int, trained_on: DataConfig) -> int:
+        """All classes of another folder than the one trained on may be tested; content has the last word."""
+        same = isinstance(trained_on, Folder) and trained_on.place == self.place
+        return self.split(classes).validation if same else 0
+
+    @property
+    def place(self) -> Path:
+        """Where it is, however the path is written."""
+        return Path(self.path).expanduser().resolve()
 
 
-def split(classes: int, held_out: int, needed: int) -> Split:
-    """Split classes by their order: the first 1200 of 1623 (or that share) train, the rest test.
+@dataclasses.dataclass(frozen=True)
+class NoData(DataConfig, kind="none"):
+    """For tasks that draw everything themselves, such as functions."""
 
-    The last `held_out` of the training classes, at most a quarter of them, are for validation; none if they
-    would be too few for an episode of `needed` classes.
+    has_pictures: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if dataclasses.astuple(self) != (20, 100, False):
+            raise MannError("This task draws its episodes from no data set: leave the options of data out.")
+
+    def read(self) -> ImageSet:
+        raise MannError("This task needs pictures: choose a data set, such as omniglot or glyphs.")
+
+
+def check_path(path: str) -> None:
+    """Refuse what no file can be called."""
+    if "\0" in path:
+        raise MannError("The path of the data holds a null character: no file has such a name.")
+
+
+def data_config(dataset: str) -> DataConfig:
+    """A data set by its kind, or a folder of pictures by its path."""
+    if dataset in DataConfig.members:
+        return member(DataConfig, dataset, "The data set")()  # type: ignore[type-abstract]
+    return Folder(path=dataset)
+
+
+def load_images(dataset: str) -> ImageSet:
+    """The pictures of a data set, with its default options; with others: `Glyphs(classes=40).load()`.
+
+    Args:
+        dataset: its kind ("omniglot", "glyphs"), or the path of a folder with one folder per class.
+
+    Raises:
+        MannError: if it cannot be found, downloaded or read.
     """
-    train = round(classes * TRAINING_SHARE)
-    held_out = min(held_out, train // 4)
-    if held_out < needed:
-        held_out = 0
-    return Split(train - held_out, train, classes)
+    return data_config(dataset).load()

@@ -13,10 +13,16 @@ from mann.errors import MannError
 
 @dataclasses.dataclass(frozen=True)
 class GaussianProcess:
-    """Fixed hyperparameters: squared-exponential kernel and independent noise on every sample."""
+    """Fixed hyperparameters: squared-exponential kernel and independent noise on every sample.
+
+    Raises:
+        MannError: unless all are positive, and the noise large enough for float32.
+    """
 
     length_scale: float = 0.5
+    """How far apart two points are alike."""
     variance: float = 1.0
+    """Of the function at any point."""
     noise: float = 0.1
     """Standard deviation of the observation noise. It also keeps the Cholesky factor safe in float32."""
 
@@ -52,7 +58,7 @@ def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The lower triangular L with L Lᵀ = matrix, column by column.
 
     `jnp.linalg.cholesky` calls LAPACK, and two CPU devices of one process that do so at the same time wait for
-    each other for ever (seen with jax 0.10.2, 2 cores, 50×50).
+    each other forever (seen with jax 0.10.2, 2 cores, 50×50).
     """
     index = jnp.arange(len(matrix))
 

@@ -17,13 +17,14 @@ from jaxtyping import Float, Int, UInt8
 from numpy.random import Generator, default_rng
 from tqdm import tqdm
 
-from mann.data.cache import cache_dir, digest, load_bitmaps, store_bitmaps, write_atomically
+from mann.data.cache import digest, load_bitmaps, store_bitmaps
 from mann.data.images import SIDE, ImageSet
 from mann.errors import MannError
+from mann.files import cache_dir, write_atomically
 
 FORMAT = 1  # part of the cached file's name: raise it whenever the same seed would give other drawings
 MAX_CLASSES = 100_000
-MAX_DRAWINGS = 400_000  # 4.4 GB in memory, a byte a pixel
+MAX_DRAWINGS = 400_000  # 4.4 GB in memory, one byte per pixel
 
 # How round the pen takes a stroke (0: straight from point to point, 1: a smooth curve through all), how
 # common it is, and its control points in tenths of a unit (x to the right, y down). The number of intervals

@@ -20,9 +20,10 @@ from jaxtyping import UInt8
 from PIL import Image
 from tqdm import tqdm
 
-from mann.data.cache import cache_dir, digest, load_bitmaps, store_bitmaps, write_atomically
+from mann.data.cache import digest, load_bitmaps, store_bitmaps
 from mann.data.images import SIDE, ImageSet
 from mann.errors import MannError
+from mann.files import cache_dir, write_atomically
 
 CLASSES, DRAWINGS = 1623, 20
 TRAIN_CLASSES = 1200  # class ids 1–1200 train, 1201–1623 test, as in the paper
@@ -63,11 +64,11 @@ def load_omniglot(path: str | Path | None = None) -> ImageSet:
     "omniglot". The pixels are verified by SHA-256 at every load; a packed copy of them is kept in the cache
     folder, so that only the first load decodes the drawings one by one.
     """
-    given = path if path is not None else os.environ.get("MANN_DATA") or None
-    if given is None:
+    source = path if path is not None else os.environ.get("MANN_DATA") or None
+    if source is None:
         cached = _recall(fingerprint=None)
         return _read(_locate(cache_dir()) or _download(_cache())) if cached is None else cached
-    folder = Path(given).expanduser()
+    folder = Path(source).expanduser()
     try:
         sources = _locate(folder)
         problem = "holds no Omniglot" if folder.exists() else "does not exist"
@@ -96,14 +97,14 @@ def is_at_hand() -> bool:
 def _locate(folder: Path) -> list[Path] | None:
     """The background and the evaluation set, each a zip or a folder; None unless both are there."""
     for place in (folder, folder / "omniglot"):
-        found = []
+        sources = []
         for name in MD5:
             if (archive := place / f"{name}.zip").is_file():
-                found.append(archive)
+                sources.append(archive)
             elif (place / name).is_dir():
-                found.append(place / name)
-        if len(found) == len(MD5):
-            return found
+                sources.append(place / name)
+        if len(sources) == len(MD5):
+            return sources
     return None
 
 

@@ -4,8 +4,11 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-MAX_ROTATION = 180 / 16  # degrees
-MAX_SHIFT = 10  # pixels of 105
+from mann.data.images import SIDE
+from mann.data.render import MAX_ROTATION, MAX_SHIFT
+
+_DEGREES = float(np.degrees(MAX_ROTATION))
+_PIXELS = MAX_SHIFT * SIDE  # at the full size of a drawing
 
 
 def draw_pictures(
@@ -27,9 +30,9 @@ def draw_pictures(
     for which in rng.integers(0, classes, length):
         drawing = bitmaps[chosen[which], order[which, seen[which] % bitmaps.shape[1]]]
         seen[which] += 1
-        across, down = rng.uniform(-MAX_SHIFT, MAX_SHIFT, 2)
+        across, down = rng.uniform(-_PIXELS, _PIXELS, 2)
         picture = Image.fromarray(255 - 255 * drawing).rotate(
-            rng.uniform(-MAX_ROTATION, MAX_ROTATION),
+            rng.uniform(-_DEGREES, _DEGREES),
             Image.Resampling.BILINEAR,
             translate=(across, down),
             fillcolor=255,

@@ -1,33 +1,43 @@
 """Every table and figure of the paper: one file each, run by `mann reproduce NAME`.
 
-An experiment is a module with
-    TITLE                       what it shows, in one line
-    entries(scale)              the networks to train and test, as `Entry` objects
-    table(records)              a `Table` from their records (by entry name; some may still be missing)
-    figures(records, folder)    optional: pictures, as a list of paths
-    page(records)               optional: a page of its own, docs/NAME.md
+entries.py      what is measured: networks, neighbours; networks.py names those that the paper compares
+records.py      what was measured, one JSON file per entry
+scales.py       all of it, a tenth, or just enough to see that it works
+tables.py       rows by instance beside the paper's
+experiment.py   what an experiment is: entries, and a table, figures and a page from their records
+page.py         docs/results.md
 """
 
 from importlib import import_module
-from types import ModuleType
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mann.errors import MannError
 
-EXPERIMENTS = {
+if TYPE_CHECKING:
+    from mann.experiments.experiment import Experiment
+
+EXPERIMENTS = {  # in the order in which they are shown: the paper's, then ours
     "table1": "5 classes, one-hot labels: feed-forward, LSTM, MANN",
     "table2": "string labels, 5 and 15 classes: kNN, baselines, MANN, NTM access",
     "figure2": "accuracy by instance during training, then on unseen classes",
     "persistent": "memory not wiped between episodes",
     "curriculum": "15 to 25 classes in training, tested on 50 to 100",
     "regression": "functions of a Gaussian process in 1, 2 and 3 dimensions, beside the exact process",
-    "ablation": "the ambiguities of the paper, one changed at a time",
     "transfer": "trained on glyphs, tested on Omniglot, and the other way round",
     "learning_rates": "the baselines' learning rates, tuned on held-out training classes",
+    "ablation": "the ambiguities of the paper, one changed at a time",
 }
 
 
-def load_experiment(name: str) -> ModuleType:
-    """The module of an experiment."""
+def load_experiment(name: str) -> "Experiment":
+    """One of `EXPERIMENTS`; only its own module is imported."""
     if name not in EXPERIMENTS:
         raise MannError(f"There is no experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}.")
-    return import_module(f"mann.experiments.{name}")
+    experiment: Experiment = import_module(f"mann.experiments.{name}").EXPERIMENT
+    return experiment
+
+
+def figures_folder(results: Path, name: str) -> Path:
+    """Where the figures of an experiment are: for those who draw them, and for those who show them."""
+    return results / name / "figures"

@@ -1,11 +1,14 @@
 """Figure 2: accuracy by instance during training, then on classes never seen, without learning."""
 
-from pathlib import Path
+from matplotlib.figure import Figure
 
-from mann.experiments.entries import Entry, Record, Scale, Table
+from mann.experiments.entries import Entry
+from mann.experiments.experiment import Experiment
 from mann.experiments.networks import network
-from mann.experiments.tables import compared, header, with_title
-from mann.figures import draw_learning
+from mann.experiments.records import Records, Table
+from mann.experiments.scales import Scale
+from mann.experiments.tables import accuracy_table, comparison, header
+from mann.figures.experiments import draw_learning
 
 TITLE = "Figure 2: accuracy during training and test, LSTM and MANN"
 PANELS = {
@@ -21,18 +24,21 @@ def entries(scale: Scale) -> list[Entry]:
     return [network(setting, model, scale) for setting in settings for model in ("mann", "lstm")]
 
 
-def table(records: dict[str, Record]) -> Table:
+def table(records: Records) -> Table:
     rows = [
         row
         for name, title in PANELS.items()
         if name in records
-        for row in compared(title, [records[name]], None)
+        for row in comparison(title, [records[name]], None)
     ]
-    return with_title(
+    return accuracy_table(
         TITLE, header(), rows, "Test phase of the figure; the runs are those of Tables 1 and 2."
     )
 
 
-def figures(records: dict[str, Record], folder: Path) -> list[Path]:
+def figures(records: Records) -> dict[str, Figure]:
     panels = [(title, records[name]) for name, title in PANELS.items() if name in records]
-    return draw_learning(panels, folder, "figure2")
+    return {"figure2": draw_learning(panels)} if panels else {}
+
+
+EXPERIMENT = Experiment(entries, table, figures)

@@ -2,10 +2,13 @@
 
 import math
 
-from mann.experiments.entries import Entry, Record, Scale, Table
+from mann.experiments.entries import Entry
+from mann.experiments.experiment import Experiment
 from mann.experiments.networks import network
+from mann.experiments.records import Records, Table
+from mann.experiments.scales import Scale
 from mann.experiments.tables import in_order, number
-from mann.figures import ordinal
+from mann.text import ordinal
 
 TITLE = "Learning rates, by accuracy on held-out training classes"
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
@@ -30,14 +33,14 @@ def entries(scale: Scale) -> list[Entry]:
     ]
 
 
-def table(records: dict[str, Record]) -> Table:
+def table(records: Records) -> Table:
     rows = []
     for record in in_order(entries("full"), records):
         rate = record["config"]["optimiser"]["learning_rate"]
         last = record["metrics"][-1]
-        found = [last["accuracy"][i - 1] for i in SHOWN]
-        shown = [number(math.nan if value is None else 100 * value) for value in found]
-        rows.append([record["label"], f"{rate:g}", f"{last['held_out_loss']:.3f}", *shown])
+        values = [last["accuracy"][i - 1] for i in SHOWN]
+        cells = [number(math.nan if value is None else 100 * value) for value in values]
+        rows.append([record["label"], f"{rate:g}", f"{last['held_out_loss']:.3f}", *cells])
     columns = ["network", "learning rate", "held-out loss", *(ordinal(i) for i in SHOWN)]
     note = (
         f"5 classes, string labels, {UPDATES} updates. The feed-forward network without a memory cannot know an "
@@ -45,3 +48,6 @@ def table(records: dict[str, Record]) -> Table:
         "any other; otherwise its write head starts out stepping on by a slot, its read heads by content, β at 10."
     )
     return Table(TITLE, columns, rows, note)
+
+
+EXPERIMENT = Experiment(entries, table)

@@ -4,9 +4,12 @@ import dataclasses
 from typing import Any
 
 from mann.baselines.autoencoder import AutoencoderConfig
-from mann.episodes import Classification
-from mann.experiments.entries import Neighbours, Network, Scale, Test, at_scale
-from mann.memory import NTMConfig
+from mann.controllers import FeedForwardConfig
+from mann.encoders import ConvConfig
+from mann.experiments.entries import Condition, Neighbours, Network
+from mann.experiments.scales import Scale, at_scale
+from mann.memory import NoMemoryConfig, NTMConfig
+from mann.tasks import Classification
 from mann.training.config import Config
 from mann.training.presets import PRESETS
 
@@ -19,22 +22,22 @@ SETTINGS = {
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mann": ("MANN, LSTM", {}),
-    "mann-feedforward": ("MANN, feed-forward", {"controller": "feedforward"}),
-    "ntm": ("MANN (NTM access, even start), LSTM", {"memory": "ntm"}),
+    "mann-feedforward": ("MANN, feed-forward", {"controller": FeedForwardConfig()}),
+    "ntm": ("MANN (NTM access, even start), LSTM", {"memory": NTMConfig()}),
     "ntm-moving": (  # the start that did better on held-out classes (experiment `learning_rates`)
         "MANN (NTM access), LSTM",
-        {"memory": "ntm", "ntm": NTMConfig(initial_strength=10.0, initial_heads="moving")},
+        {"memory": NTMConfig(initial_strength=10.0, initial_heads="moving")},
     ),
-    "lstm": ("LSTM", {"memory": "none"}),
-    "feedforward": ("Feed-forward", {"controller": "feedforward", "memory": "none"}),
+    "lstm": ("LSTM", {"memory": NoMemoryConfig()}),
+    "feedforward": ("Feed-forward", {"controller": FeedForwardConfig(), "memory": NoMemoryConfig()}),
 }
 
 LEARNING_RATES = {"lstm": 3e-3}
 """Where another rate than the preset's did better on held-out classes (experiment `learning_rates`)."""
 
-HUNDRED_THOUSAND = 6250  # updates of 16 that make the paper's 100 000 episodes
+PAPER_UPDATES = 6250  # of 16 episodes: the paper's 100 000 episodes
 
-READINGS = (Test(), Test(repeats=True))
+READINGS = (Condition(), Condition(repeats=True))
 """The paper does not say whether a drawing may return within an episode: both are tested."""
 
 
@@ -43,7 +46,7 @@ def seeds(scale: Scale) -> tuple[int, ...]:
     return (0, 1) if scale == "full" else (0,)
 
 
-def changed(config: Config, **changes: Any) -> Config:
+def with_changes(config: Config, **changes: Any) -> Config:
     """A configuration with other values for some fields, given as `lrua__decay=0.99` or `updates=100`."""
     for path, value in changes.items():
         parts = path.split("__")
@@ -65,23 +68,23 @@ def network(
     *,
     suffix: str = "",
     label: str = "",
-    tests: tuple[Test, ...] = READINGS,
+    tests: tuple[Condition, ...] = READINGS,
     **changes: Any,
 ) -> Network:
     """One of `MODELS` on one of `SETTINGS`, with whatever else is changed."""
     name, choices = MODELS[model]
-    config = changed(SETTINGS[setting], seed=seed)
+    config = with_changes(SETTINGS[setting], seed=seed)
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, **choices))
     if model in LEARNING_RATES:
-        config = changed(config, optimiser__learning_rate=LEARNING_RATES[model])
-    config = changed(config, **changes)
+        config = with_changes(config, optimiser__learning_rate=LEARNING_RATES[model])
+    config = with_changes(config, **changes)
     full_name = f"{setting}-{model}{suffix}-seed{seed}"
     return Network(full_name, label or name, at_scale(config, scale), tests)
 
 
-def hundred_thousand(setting: str, scale: Scale, seed: int = 0) -> Network:
+def network_100k(setting: str, scale: Scale, seed: int = 0) -> Network:
     """The MANN trained for exactly 100 000 episodes, with the schedule fitted to them."""
-    return network(setting, "mann", scale, seed, suffix="-100k", updates=HUNDRED_THOUSAND)
+    return network(setting, "mann", scale, seed, suffix="-100k", updates=PAPER_UPDATES)
 
 
 def convolutional(setting: str, scale: Scale) -> Network:
@@ -92,8 +95,7 @@ def convolutional(setting: str, scale: Scale) -> Network:
         scale,
         suffix="-conv",
         label="MANN, LSTM, convolutions",
-        model__encoder="conv",
-        model__features=32,
+        model__encoder=ConvConfig(maps=32),
         updates=20_000,
     )
 
@@ -104,8 +106,8 @@ def neighbours(setting: str, deep: bool, scale: Scale) -> Neighbours:
     assert isinstance(config.task, Classification)
     autoencoder = None
     if deep:
-        shown = HUNDRED_THOUSAND * config.batch * config.task.steps
-        autoencoder = AutoencoderConfig(images=3 * shown)
+        pictures = PAPER_UPDATES * config.batch * config.task.steps
+        autoencoder = AutoencoderConfig(images=3 * pictures)
         if scale == "smoke":
             autoencoder = AutoencoderConfig(hidden=8, bottleneck=4, images=40, batch=10)
     kind = "deep" if deep else "raw"

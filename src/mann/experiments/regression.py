@@ -9,17 +9,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
+from matplotlib.figure import Figure
 
-from mann.baselines import gp
+from mann.data import gp
 from mann.data.functions import draw_smooth
-from mann.episodes import Regression
-from mann.evaluation import LATE, SEED, predict_along
-from mann.experiments.entries import Entry, Network, Record, Scale, Table, Test
+from mann.evaluation import SEED, predict_along
+from mann.experiments.entries import Condition, Entry, Network
+from mann.experiments.experiment import Experiment
 from mann.experiments.networks import SETTINGS, network, seeds
+from mann.experiments.records import Record, Records, Table
+from mann.experiments.scales import Scale
 from mann.experiments.tables import COST, markdown_table, number, of_model, training_cost
-from mann.figures import draw_coverage, draw_functions, draw_likelihood
+from mann.figures.experiments import draw_coverage, draw_functions, draw_likelihood
 from mann.models import Model
-from mann.weights import load_trained
+from mann.tasks import Regression
+from mann.tasks.regression import LATE
+from mann.trained import load_trained
 
 TITLE = "Regression: functions of a Gaussian process in 1, 2 and 3 dimensions"
 DIMENSIONS = (1, 2, 3)
@@ -38,7 +43,7 @@ class Regressor(Network):
         record = super().measure(folder, episodes)
         task = self.config.task
         assert isinstance(task, Regression)
-        if record is not None and task.dimensions == 1 and self.config.model.memory != "none":
+        if record is not None and task.dimensions == 1 and self.config.model.memory.persists:
             record["along_x"] = predictions_along_x(load_trained(folder).model, task, episodes)
         return record
 
@@ -47,15 +52,17 @@ def entries(scale: Scale) -> list[Entry]:
     pairs = [(dimensions, model) for dimensions in DIMENSIONS for model in MODELS]
     if scale == "smoke":
         pairs = [(1, "mann"), (1, "lstm"), (2, "mann"), (3, "mann")]
-    found: list[Entry] = []
+    chosen: list[Entry] = []
     for dimensions, model in pairs:
         setting = f"gp-{dimensions}d"
         label = "MANN" if model == "mann" else ""
         optimiser = SETTINGS[setting].optimiser  # the same for all: see the page
         for seed in seeds(scale) if (dimensions, model) == (1, "mann") else (0,):
-            made = network(setting, model, scale, seed, label=label, tests=(Test(),), optimiser=optimiser)
-            found.append(Regressor(made.name, made.label, made.config, made.tests))
-    return found
+            entry = network(
+                setting, model, scale, seed, label=label, tests=(Condition(),), optimiser=optimiser
+            )
+            chosen.append(Regressor(entry.name, entry.label, entry.config, entry.tests))
+    return chosen
 
 
 def predictions_along_x(model: Model, task: Regression, functions: int) -> dict[str, Any]:
@@ -100,16 +107,16 @@ def predictions_along_x(model: Model, task: Regression, functions: int) -> dict[
     }
 
 
-def table(records: dict[str, Record]) -> Table:
+def table(records: Records) -> Table:
     columns = ["dimensions", "network", *(f"step {step}" for step in STEPS)]
     columns += [f"gap from step {LATE}", "in 50 %", "in 95 %", COST]
     rows = []
     for dimensions in DIMENSIONS:
-        tested = [found for model in MODELS if (found := _runs(records, dimensions, model))]
-        for found in tested:
-            rows.append([str(dimensions), found[0]["label"], *_cells(found), training_cost(found)])
-        if tested:
-            rows.append([str(dimensions), "Exact GP", *_cells(tested[0][:1], "gp"), ""])
+        networks = [runs for model in MODELS if (runs := _runs(records, dimensions, model))]
+        for runs in networks:
+            rows.append([str(dimensions), runs[0]["label"], *_cells(runs), training_cost(runs)])
+        if networks:
+            rows.append([str(dimensions), "Exact GP", *_cells(networks[0][:1], "gp"), ""])
     return Table(TITLE, columns, rows, NOTE)
 
 
@@ -121,75 +128,76 @@ NOTE = (
 )
 
 
-def _runs(records: dict[str, Record], dimensions: int, model: str) -> list[Record]:
+def _runs(records: Records, dimensions: int, model: str) -> list[Record]:
     return of_model(records, f"gp-{dimensions}d", model)
 
 
-def _cells(found: list[Record], who: str = "model") -> list[str]:
+def _cells(runs: list[Record], who: str = "model") -> list[str]:
     """Log-likelihood at `STEPS`, gap and coverage of one row."""
-    tests = [record["evaluations"][0] for record in found]
+    tests = [record["evaluations"][0] for record in runs]
     nll = np.array([test["nll"][who] for test in tests])
     cells = [number(nll[:, step - 1].mean(), form=".3f") for step in STEPS]
-    cells.append("" if who == "gp" else late_gap(found))
+    cells.append("" if who == "gp" else late_gap(runs))
     for band in ("50", "95"):
         inside = np.mean([test["coverage"][band][who][LATE - 1 :] for test in tests])
         cells.append(f"{100 * inside:.1f}")
     return cells
 
 
-def late_gap(found: list[Record]) -> str:
+def late_gap(runs: list[Record]) -> str:
     """The mean gap to the exact process over the late steps, with its interval or range."""
-    gaps = [record["evaluations"][0]["late_gap"] for record in found]
+    gaps = [record["evaluations"][0]["late_gap"] for record in runs]
     values = [gap["value"] for gap in gaps]
     if len(gaps) == 1:
         return f"{values[0]:.3f} ±{gaps[0]['half_width']:.3f}"
     return f"{np.mean(values):.3f} [{min(values):.3f}, {max(values):.3f}]"
 
 
-def figures(records: dict[str, Record], folder: Path) -> list[Path]:
+def figures(records: Records) -> dict[str, Figure]:
     """Figure 5, Figure 6, and the calibration; panels without records are left out."""
-    pictures = []
-    if asked := _runs(records, 1, "mann"):
-        pictures += draw_functions(asked[0]["along_x"], folder, "regression-functions")
+    charts = {}
+    if runs := _runs(records, 1, "mann"):
+        charts["regression-functions"] = draw_functions(runs[0]["along_x"])
     panels = []
     for dimensions in DIMENSIONS:
         tests = {
-            found[0]["label"]: found[0]["evaluations"][0]
+            runs[0]["label"]: runs[0]["evaluations"][0]
             for model in MODELS
-            if (found := _runs(records, dimensions, model))
+            if (runs := _runs(records, dimensions, model))
         }
         if tests:
             panels.append((f"{dimensions} dimension{'s' if dimensions > 1 else ''}", tests))
-    pictures += draw_likelihood(panels, folder, "regression-likelihood")
-    return pictures + draw_coverage(panels, folder, "regression-calibration")
+    charts["regression-likelihood"] = draw_likelihood(panels)
+    charts["regression-calibration"] = draw_coverage(panels)
+    return charts
 
 
-def page(records: dict[str, Record]) -> str:
+def page(records: Records) -> str:
     """docs/regression.md: the text in `regression.md` with what was measured."""
     results = table(records)
-    tested = [found for d in DIMENSIONS for model in MODELS if (found := _runs(records, d, model))]
+    networks = [runs for d in DIMENSIONS for model in MODELS if (runs := _runs(records, d, model))]
     gaps = []
-    for found in tested:
-        tests = [record["evaluations"][0] for record in found]
+    for runs in networks:
+        tests = [record["evaluations"][0] for record in runs]
         gap = np.mean([np.subtract(test["nll"]["model"], test["nll"]["gp"]) for test in tests], axis=0)
         gaps.append(
-            [str(tests[0]["dimensions"]), found[0]["label"], *(f"{gap[s - 1]:.3f}" for s in GAP_STEPS)]
+            [str(tests[0]["dimensions"]), runs[0]["label"], *(f"{gap[s - 1]:.3f}" for s in GAP_STEPS)]
         )
     text = (resources.files("mann") / "experiments" / "regression.md").read_text()
     return text.format(
         functions=_functions(records),
         rate=SETTINGS["gp-1d"].optimiser.learning_rate,
-        episodes=tested[0][0]["evaluations"][0]["episodes"],
+        episodes=networks[0][0]["evaluations"][0]["episodes"],
         results=markdown_table(results.columns, results.rows),
         note=results.note,
         verdict=_verdict(records),
         gaps=markdown_table(["dimensions", "network", *map(str, GAP_STEPS)], gaps),
         correlation=_correlation(_runs(records, 1, "mann")),
-        exact=np.mean(tested[0][0]["evaluations"][0]["nll"]["gp"]),
+        exact=np.mean(networks[0][0]["evaluations"][0]["nll"]["gp"]),
     )
 
 
-def _functions(records: dict[str, Record]) -> str:
+def _functions(records: Records) -> str:
     """The hyperparameters of every dimension, with what they mean for the exact process."""
     steps = (1, 10, 20, 50)
     columns = ["dimensions", "length scale", "variance", "noise", "range of each x", "length"]
@@ -212,8 +220,8 @@ def _functions(records: dict[str, Record]) -> str:
     return markdown_table(columns, rows)
 
 
-def _verdict(records: dict[str, Record]) -> str:
-    """One line a dimension: what the MANN gains within an episode, and how far it and the LSTM are off."""
+def _verdict(records: Records) -> str:
+    """One line per dimension: what the MANN gains within an episode, and how far it and the LSTM are off."""
     sentences = []
     for dimensions in DIMENSIONS:
         ours, lstm = (_runs(records, dimensions, model) for model in ("mann", "lstm"))
@@ -227,14 +235,18 @@ def _verdict(records: dict[str, Record]) -> str:
     return "\n".join(sentences)
 
 
-def _correlation(found: list[Record]) -> str:
-    if not found:
+def _correlation(runs: list[Record]) -> str:
+    if not runs:
         return ""
-    asked = [record["along_x"] for record in found]
-    ours = ", ".join(f"{along['correlation']['model']:.2f}" for along in asked)
+    predictions = [record["along_x"] for record in runs]
+    ours = ", ".join(f"{along['correlation']['model']:.2f}" for along in predictions)
     return (
-        f"The band widens away from the samples and narrows near them: over {asked[0]['functions']} test functions "
-        f"and all x, the predicted scale correlates with the distance to the nearest sample by {ours} "
-        f"(MANN{', by seed' if len(asked) > 1 else ''}); the exact process's by "
-        f"{asked[0]['correlation']['gp']:.2f}."
+        "The band widens away from the samples and narrows near them: over "
+        f"{predictions[0]['functions']} test functions and all x, the predicted scale correlates with the "
+        f"distance to the nearest sample by {ours} "
+        f"(MANN{', by seed' if len(predictions) > 1 else ''}); the exact process's by "
+        f"{predictions[0]['correlation']['gp']:.2f}."
     )
+
+
+EXPERIMENT = Experiment(entries, table, figures, page)

@@ -1,23 +1,28 @@
 """Table 1: test accuracy with one-hot labels."""
 
-from pathlib import Path
+from matplotlib.figure import Figure
 
-from mann.experiments.entries import Entry, Record, Scale, Table
-from mann.experiments.networks import MODELS, convolutional, hundred_thousand, network, seeds
+from mann.experiments.entries import Entry
+from mann.experiments.experiment import Experiment
+from mann.experiments.networks import MODELS, convolutional, network, network_100k, seeds
+from mann.experiments.records import Records, Table
+from mann.experiments.scales import Scale
 from mann.experiments.tables import (
     COST,
     SHOWN,
-    cells,
-    compared,
+    accuracy_table,
+    beyond,
+    comparison,
     header,
     of_model,
-    paper_accuracy,
+    other_reading,
     series,
+    short_run,
     stated_rates,
     training_cost,
-    with_title,
 )
-from mann.figures import draw_comparison
+from mann.figures.experiments import draw_comparison
+from mann.paper import paper_accuracy
 
 TITLE = "Table 1: 5 classes, one-hot labels, episodes of length 50"
 SETTING = "5-onehot"
@@ -29,29 +34,28 @@ def entries(scale: Scale) -> list[Entry]:
         return [network(SETTING, "mann", scale), network(SETTING, "lstm", scale)]
     return [
         *(network(SETTING, "mann", scale, seed) for seed in seeds(scale)),
-        *(hundred_thousand(SETTING, scale, seed) for seed in seeds(scale)),
+        *(network_100k(SETTING, scale, seed) for seed in seeds(scale)),
         network(SETTING, "lstm", scale),
         network(SETTING, "feedforward", scale),
         convolutional(SETTING, scale),
     ]
 
 
-def table(records: dict[str, Record]) -> Table:
+def table(records: Records) -> Table:
     rows = []
     for model, label, paper in _rows():
-        found = of_model(records, SETTING, model)
+        runs = of_model(records, SETTING, model)
         shorter = short_run(records, SETTING) if model == "mann" else ""
-        rows += compared(label, found, paper, shorter, training_cost(found))
-        rows += other_reading(found) if model == "mann" else []
+        rows += comparison(label, runs, paper, shorter, training_cost(runs))
+        rows += other_reading(runs) if model == "mann" else []
     rows += beyond(records, SETTING)
     columns = header("after 100 000 episodes: 2nd, 5th, 10th", COST)
-    filled = [row + [""] * (len(columns) - len(row)) for row in rows]
-    return with_title(TITLE, columns, filled, stated_rates(records))
+    return accuracy_table(TITLE, columns, rows, stated_rates(records))
 
 
-def figures(records: dict[str, Record], folder: Path) -> list[Path]:
+def figures(records: Records) -> dict[str, Figure]:
     lines = [series(label, of_model(records, SETTING, model), paper) for model, label, paper in _rows()]
-    return draw_comparison([("5 classes, one-hot labels", lines)], SHOWN, folder, "table1")
+    return {"table1": draw_comparison([("5 classes, one-hot labels", lines)], SHOWN)}
 
 
 def _rows() -> list[tuple[str, str, list[float]]]:
@@ -62,21 +66,4 @@ def _rows() -> list[tuple[str, str, list[float]]]:
     ]
 
 
-def other_reading(found: list[Record]) -> list[list[str]]:
-    """The same networks where drawings may return within an episode (the second of `READINGS`)."""
-    return [[f"{found[0]['label']}; drawings may return", "ours", *cells(found, 1)]] if found else []
-
-
-def short_run(records: dict[str, Record], setting: str) -> str:
-    """What the MANN reaches in exactly 100 000 episodes."""
-    found = of_model(records, setting, "mann", "-100k")
-    if not found:
-        return ""
-    by_instance = cells(found)
-    return ", ".join(by_instance[i] for i in (1, 4, 5))
-
-
-def beyond(records: dict[str, Record], setting: str) -> list[list[str]]:
-    """What the paper does not have: the convolutional encoder."""
-    found = of_model(records, setting, "mann", "-conv")
-    return compared(found[0]["label"], found, None, "", training_cost(found)) if found else []
+EXPERIMENT = Experiment(entries, table, figures)

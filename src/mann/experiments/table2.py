@@ -1,23 +1,28 @@
 """Table 2: test accuracy with five-letter strings as labels."""
 
-from pathlib import Path
+from matplotlib.figure import Figure
 
-from mann.experiments.entries import Entry, Record, Scale, Table
-from mann.experiments.networks import MODELS, convolutional, hundred_thousand, neighbours, network, seeds
-from mann.experiments.table1 import beyond, other_reading, short_run
+from mann.experiments.entries import Entry
+from mann.experiments.experiment import Experiment
+from mann.experiments.networks import MODELS, convolutional, neighbours, network, network_100k, seeds
+from mann.experiments.records import Record, Records, Table
+from mann.experiments.scales import Scale
 from mann.experiments.tables import (
     COST,
     SHOWN,
-    compared,
+    accuracy_table,
+    beyond,
+    comparison,
     header,
     of_model,
-    paper_accuracy,
+    other_reading,
     series,
+    short_run,
     stated_rates,
     training_cost,
-    with_title,
 )
-from mann.figures import draw_comparison
+from mann.figures.experiments import draw_comparison
+from mann.paper import paper_accuracy
 
 TITLE = "Table 2: string labels, 5 classes (length 50) and 15 classes (length 100)"
 SETTINGS = {5: "5-strings", 15: "15-strings"}
@@ -47,45 +52,47 @@ def entries(scale: Scale) -> list[Entry]:
         chosen += [network(setting, model, scale, seed) for model in with_memory for seed in seeds(scale)]
         if (setting, scale) == ("15-strings", "full"):  # the third runs: see `REMARKS`
             chosen += [network(setting, model, scale, 2) for model in ("mann", "ntm-moving")]
-        chosen += [hundred_thousand(setting, scale, seed) for seed in seeds(scale)]
+        chosen += [network_100k(setting, scale, seed) for seed in seeds(scale)]
         chosen += [network(setting, model, scale) for model in ("lstm", "feedforward")]
         chosen += [neighbours(setting, deep, scale) for deep in (False, True)]
     return [*chosen, convolutional("15-strings", scale)]
 
 
-def table(records: dict[str, Record]) -> Table:
+def table(records: Records) -> Table:
     rows = []
     for classes, setting in SETTINGS.items():
-        for model, label, found, paper in _rows(records, classes):
+        for model, label, runs, paper in _rows(records, classes):
             shorter = short_run(records, setting) if model == "mann" else ""
-            made = compared(label, found, paper, shorter, training_cost(found))
-            made += other_reading(found) if model == "mann" else []
-            rows += [[str(classes), *row] for row in made]
+            cells = comparison(label, runs, paper, shorter, training_cost(runs))
+            cells += other_reading(runs) if model == "mann" else []
+            rows += [[str(classes), *row] for row in cells]
         rows += [[str(classes), *row] for row in beyond(records, setting)]
     columns = ["classes", *header("after 100 000 episodes: 2nd, 5th, 10th", COST)]
-    filled = [row + [""] * (len(columns) - len(row)) for row in rows]
-    return with_title(TITLE, columns, filled, f"{stated_rates(records)} {REMARKS}")
+    return accuracy_table(TITLE, columns, rows, f"{stated_rates(records)} {REMARKS}")
 
 
-def figures(records: dict[str, Record], folder: Path) -> list[Path]:
+def figures(records: Records) -> dict[str, Figure]:
     panels = [
         (
             f"{classes} classes, strings as labels",
-            [series(label, found, paper) for _, label, found, paper in _rows(records, classes)],
+            [series(label, runs, paper) for _, label, runs, paper in _rows(records, classes)],
         )
         for classes in SETTINGS
     ]
-    return draw_comparison(panels, SHOWN, folder, "table2")
+    return {"table2": draw_comparison(panels, SHOWN)}
 
 
-def _rows(records: dict[str, Record], classes: int) -> list[tuple[str, str, list[Record], list[float]]]:
+def _rows(records: Records, classes: int) -> list[tuple[str, str, list[Record], list[float]]]:
     """Network, label, our records and the paper's row."""
     setting = SETTINGS[classes]
     rows = []
     for model, names in ROWS.items():
         if paper := names[list(SETTINGS).index(classes)]:
             single = f"{setting}-{model}"
-            found = [records[single]] if single in records else of_model(records, setting, model)
+            runs = [records[single]] if single in records else of_model(records, setting, model)
             label = MODELS[model][0] if model in MODELS else paper
-            rows.append((model, label, found, paper_accuracy("table2", paper, classes)))
+            rows.append((model, label, runs, paper_accuracy("table2", paper, classes)))
     return rows
+
+
+EXPERIMENT = Experiment(entries, table, figures)

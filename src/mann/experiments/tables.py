@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mann.evaluation import load_paper
-from mann.experiments.entries import Entry, Record, Table
-from mann.figures import Series, ordinal
+from mann.experiments.entries import Entry
+from mann.experiments.records import Record, Records, Table
+from mann.figures.experiments import Series
+from mann.text import ordinal
 
 SHOWN = (1, 2, 3, 4, 5, 10)  # the instances that the paper tables
 
@@ -17,17 +18,8 @@ NOTE = (
 )
 
 
-def paper_accuracy(table: str, model: str, classes: int) -> list[float]:
-    """A row of the paper's Table 1 or 2: accuracy in % for the instances in `SHOWN`."""
-    for row in load_paper()[table]:
-        if row["model"] == model and row["classes"] == classes:
-            values: list[float] = row["accuracy"]
-            return values
-    raise KeyError((table, model, classes))
-
-
-def in_order(entries: Sequence[Entry], records: dict[str, Record]) -> list[Record]:
-    """What has been measured of some entries, in their order."""
+def in_order(entries: Sequence[Entry], records: Records) -> list[Record]:
+    """The records that there are of some entries, in the order of the entries."""
     return [records[entry.name] for entry in entries if entry.name in records]
 
 
@@ -39,7 +31,7 @@ def by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
     return rows
 
 
-def of_model(records: dict[str, Record], setting: str, model: str, suffix: str = "") -> list[Record]:
+def of_model(records: Records, setting: str, model: str, suffix: str = "") -> list[Record]:
     """The records of one row, in order of their seeds."""
     prefix = f"{setting}-{model}{suffix}-seed"
     return [records[name] for name in sorted(records) if name.startswith(prefix)]
@@ -67,7 +59,7 @@ def cells(records: Sequence[Record], test: int = 0) -> list[str]:
     return [number(values.mean(0)[i - 1], f" [{low[i - 1]:.1f}, {high[i - 1]:.1f}]") for i in SHOWN]
 
 
-def compared(
+def comparison(
     label: str, records: Sequence[Record], paper: Sequence[float] | None, *more: str
 ) -> list[list[str]]:
     """Up to three rows: ours, the paper's, the difference. `more` cells are appended to ours."""
@@ -98,16 +90,36 @@ def header(*more: str) -> list[str]:
 
 
 def training_cost(records: Sequence[Record]) -> str:
-    """Updates, episodes and wall-clock time of a row's runs (without pauses, where that was measured)."""
+    """Updates, episodes and wall-clock time of a row's runs (without pauses, where the record says)."""
     if not records or "updates" not in records[0]:
         return ""
-    updates, episodes = (f"{records[0][key]:,}".replace(",", " ") for key in ("updates", "episodes"))
+    updates, episodes = (f"{n:,}".replace(",", " ") for n in (records[0]["updates"], records[0]["episodes"]))
     pace = [record.get("seconds_per_update", record["seconds"] / record["updates"]) for record in records]
     minutes = ", ".join(f"{records[0]['updates'] * seconds / 60:.0f}" for seconds in pace)
     return f"{updates} / {episodes} / {minutes} min"
 
 
-def stated_rates(records: dict[str, Record]) -> str:
+def other_reading(runs: list[Record]) -> list[list[str]]:
+    """The same networks where drawings may return within an episode (the second of `READINGS`)."""
+    return [[f"{runs[0]['label']}; drawings may return", "ours", *cells(runs, 1)]] if runs else []
+
+
+def short_run(records: Records, setting: str) -> str:
+    """What the MANN reaches in exactly 100 000 episodes."""
+    runs = of_model(records, setting, "mann", "-100k")
+    if not runs:
+        return ""
+    by_instance = cells(runs)
+    return ", ".join(by_instance[i] for i in (1, 4, 5))
+
+
+def beyond(records: Records, setting: str) -> list[list[str]]:
+    """What the paper does not have: the convolutional encoder."""
+    runs = of_model(records, setting, "mann", "-conv")
+    return comparison(runs[0]["label"], runs, None, "", training_cost(runs)) if runs else []
+
+
+def stated_rates(records: Records) -> str:
     """The learning rates, in a sentence: what most networks have, and who has another."""
     rates = {
         record["label"]: record["config"]["optimiser"]["learning_rate"]
@@ -127,8 +139,10 @@ def stated_rates(records: dict[str, Record]) -> str:
 COST = "updates / episodes / time"  # the column that `training_cost` fills
 
 
-def with_title(title: str, columns: list[str], rows: list[list[str]], note: str = "") -> Table:
-    return Table(title, columns, rows, f"{NOTE} {note}".strip())
+def accuracy_table(title: str, columns: list[str], rows: list[list[str]], note: str = "") -> Table:
+    """A table of accuracies by instance: what they are stands before the note. Short rows are filled up."""
+    filled = [row + [""] * (len(columns) - len(row)) for row in rows]
+    return Table(title, columns, filled, f"{NOTE} {note}".strip())
 
 
 def number(value: float, suffix: str = "", form: str = ".1f") -> str:

@@ -1,18 +1,21 @@
 """Does it learn to learn, or Omniglot? Trained on glyphs and tested on Omniglot, and the other way round."""
 
-from mann.experiments.entries import Entry, Record, Scale, Table, Test
+from mann.data import Glyphs, Omniglot
+from mann.experiments.entries import Condition, Entry
+from mann.experiments.experiment import Experiment
 from mann.experiments.networks import network, seeds
-from mann.experiments.tables import by_label, cells, header, in_order, with_title
-from mann.training.config import DataConfig
+from mann.experiments.records import Records, Table
+from mann.experiments.scales import Scale
+from mann.experiments.tables import accuracy_table, by_label, cells, header, in_order
 
 TITLE = "Transfer: 5 classes, one-hot labels, trained on one data set and tested on the other"
-SETS = {"glyphs": DataConfig(name="glyphs"), "omniglot": DataConfig(name="omniglot")}
+SETS = {"glyphs": Glyphs(), "omniglot": Omniglot()}
 UPDATES = 6250
-TESTS = (Test(dataset="omniglot"), Test(dataset="glyphs"))
+TESTS = (Condition(dataset="omniglot"), Condition(dataset="glyphs"))
 
 
 def entries(scale: Scale) -> list[Entry]:
-    tests = (Test(dataset="glyphs"),) if scale == "smoke" else TESTS
+    tests = (Condition(dataset="glyphs"),) if scale == "smoke" else TESTS
     return [
         network(
             "5-onehot",
@@ -31,14 +34,17 @@ def entries(scale: Scale) -> list[Entry]:
     ]
 
 
-def table(records: dict[str, Record]) -> Table:
+def table(records: Records) -> Table:
     rows = [
-        [label, tested["dataset"], *cells(found, i)]
-        for label, found in by_label(in_order(entries("full"), records)).items()
-        for i, tested in enumerate(found[0]["evaluations"])
+        [label, test["dataset"], *cells(runs, i)]
+        for label, runs in by_label(in_order(entries("full"), records)).items()
+        for i, test in enumerate(runs[0]["evaluations"])
     ]
     note = (
         "Only test classes of either set. The shapes of the glyphs are made by rules; the constants in these rules "
         "were chosen by summary statistics of all 1623 Omniglot classes (ink, size, difficulty for 1-NN)."
     )
-    return with_title(TITLE, ["trained on", "tested on", *header()[2:]], rows, note)
+    return accuracy_table(TITLE, ["trained on", "tested on", *header()[2:]], rows, note)
+
+
+EXPERIMENT = Experiment(entries, table)

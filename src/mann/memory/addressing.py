@@ -1,6 +1,6 @@
 """The mathematics of reading and writing, as pure functions of one episode's arrays (eqs 2–8).
 
-Sizes: R heads, M slots, W slot width. A read weight is a distribution over slots; one row a head.
+Sizes: R heads, M slots, W slot width. A read weight is a distribution over slots; one row per head.
 """
 
 import jax

@@ -16,12 +16,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from mann.errors import MannError
 from mann.layers import Linear
 from mann.memory import addressing
-from mann.memory.base import EMPTY, Memory, MemoryTrace
+from mann.memory.base import EMPTY, Memory, MemoryKernel, MemoryTrace, SlotConfig
+
+INTERVAL = 32  # steps between the kernel's copies of the memory; between them, it is rebuilt backwards
 
 
 @dataclasses.dataclass(frozen=True)
-class LRUAConfig:
-    """The readings of the paper that public implementations disagree on."""
+class LRUAConfig(SlotConfig, kind="lrua"):
+    """Least Recently Used Access: its sizes, and the readings of the paper that implementations disagree on."""
 
     key_strength: Literal["learned", "none"] = "learned"
     """β in softmax(β · cosine): learned per head and step, or 1 as in eq 3. With β = 1 and 128 slots no read
@@ -40,13 +42,20 @@ class LRUAConfig:
     """γ, the decay of usage (eq 5)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.heads > self.slots:
+            raise MannError(f"{self.heads} heads need at least as many slots, but there are {self.slots}.")
         if not 0 <= self.decay <= 1:
             raise MannError(f"The usage decay γ must lie between 0 and 1, not {self.decay}.")
         if not (math.isfinite(self.initial_strength) and self.initial_strength > 1):
             raise MannError(f"The initial key strength must be above 1, not {self.initial_strength}.")
 
+    def build(self, query: int, inputs: tuple[int, int], *, key: PRNGKeyArray) -> "LRUA":
+        return LRUA(query, self, key=key)
 
-LITERAL = LRUAConfig(key_strength="none", written="key", least_used="per_head")
+
+PAPER_MEMORY = LRUAConfig(key_strength="none", written="key", least_used="per_head")
+"""The literal reading of the main text."""
 
 
 class LRUAState(NamedTuple):
@@ -57,7 +66,7 @@ class LRUAState(NamedTuple):
 
 
 class LRUA(Memory):
-    """The memory module of the paper, with one gate, key and written vector a head."""
+    """The memory module of the paper, with one gate, key and written vector per head."""
 
     keys: Linear
     gates: Linear
@@ -68,9 +77,8 @@ class LRUA(Memory):
     heads: int = eqx.field(static=True)
     config: LRUAConfig = eqx.field(static=True)
 
-    def __init__(
-        self, query: int, slots: int, width: int, heads: int, config: LRUAConfig, *, key: PRNGKeyArray
-    ) -> None:
+    def __init__(self, query: int, config: LRUAConfig, *, key: PRNGKeyArray) -> None:
+        heads, width = config.heads, config.width
         key_key, gate_key, vector_key, strength_key = jax.random.split(key, 4)
         self.keys = Linear(query, heads * width, key=key_key)
         self.gates = Linear(query, heads, key=gate_key)
@@ -79,7 +87,7 @@ class LRUA(Memory):
         self.strengths = (
             Linear(query, heads, key=strength_key, bias=config.initial_strength - 1) if learned else None
         )
-        self.slots, self.width, self.heads, self.config = slots, width, heads, config
+        self.slots, self.width, self.heads, self.config = config.slots, width, heads, config
 
     def initial_state(self) -> LRUAState:
         first = jax.nn.one_hot(0, self.slots)
@@ -117,5 +125,32 @@ class LRUA(Memory):
         usage = addressing.update_usage(state.usage, read_weights, write_weights, config.decay)  # eq 5
         return reads.reshape(-1), LRUAState(memory, read_weights, write_weights, usage)
 
+    def similarity(self, query: Float[Array, "query"], state: LRUAState) -> Float[Array, "heads slots"]:
+        """K(k, M(i)) of every head and slot, for the query that led to `state` (eq 2)."""
+        keys = jnp.tanh(self.keys(query)).reshape(self.heads, self.width)
+        return addressing.cosine_similarity(keys, state.memory)
+
     def trace(self, state: LRUAState) -> MemoryTrace:
         return MemoryTrace(state.read_weights, state.write_weights, state.usage, state.memory)
+
+    def kernel(self) -> MemoryKernel:
+        config = self.config
+        targets = 1 if config.least_used == "shared" else self.heads
+        linears = (self.keys, self.vectors, self.gates, self.strengths)
+        return MemoryKernel(
+            "lrua",
+            tuple(linear for linear in linears if linear is not None),
+            weighted=self.heads,
+            targets=targets,
+            extra=(targets, self.width),
+            interval=INTERVAL,
+            attributes={
+                "learned": int(config.key_strength == "learned"),
+                "separate": int(config.written == "separate"),
+                "write_first": int(config.order == "write_first"),
+                "erased": {"one": 1, "all": targets, "none": 0}[config.erased],
+                "decay": config.decay,
+            },
+            start=lambda state: (state.memory, state.read_weights, jax.lax.stop_gradient(state.usage)),
+            finish=LRUAState,
+        )

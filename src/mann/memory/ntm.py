@@ -15,22 +15,26 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from mann.errors import MannError
 from mann.layers import Linear
 from mann.memory import addressing
-from mann.memory.base import EMPTY, Memory, MemoryTrace
+from mann.memory.base import EMPTY, Memory, MemoryKernel, MemoryTrace, SlotConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class NTMConfig:
-    """Where the learned addressing starts."""
+class NTMConfig(SlotConfig, kind="ntm"):
+    """The NTM's access module: its sizes, and where the learned addressing starts."""
 
     initial_strength: float = 1.0
     """Where the key strength β starts, roughly; it is softplus(linear + initial_strength)."""
     initial_heads: Literal["even", "moving"] = "even"
-    """How heads start: every move as likely as any other, or the write head moving on by a slot a step and the
+    """How heads start: every move as likely as any other, or the write head moving on by a slot per step and the
     read heads looking by content. Only biases differ, and training may change them."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not math.isfinite(self.initial_strength):
             raise MannError("The initial key strength of the NTM must be a finite number.")
+
+    def build(self, query: int, inputs: tuple[int, int], *, key: PRNGKeyArray) -> "NTM":
+        return NTM(query, self, key=key)
 
 
 HEADS = {  # biases of strength, gate, the moves by −1, 0, +1, and sharpening: of read heads, of the write head
@@ -56,9 +60,8 @@ class NTM(Memory):
     heads: int = eqx.field(static=True)
     config: NTMConfig = eqx.field(static=True)
 
-    def __init__(
-        self, query: int, slots: int, width: int, heads: int, config: NTMConfig, *, key: PRNGKeyArray
-    ) -> None:
+    def __init__(self, query: int, config: NTMConfig, *, key: PRNGKeyArray) -> None:
+        heads, width = config.heads, config.width
         key_key, addressing_key, erase_key, add_key = jax.random.split(key, 4)
         self.keys = Linear(query, (heads + 1) * width, key=key_key)
         reading, writing = HEADS[config.initial_heads]
@@ -69,7 +72,7 @@ class NTM(Memory):
         )
         self.erase = Linear(query, width, key=erase_key)
         self.add = Linear(query, width, key=add_key)
-        self.slots, self.width, self.heads, self.config = slots, width, heads, config
+        self.slots, self.width, self.heads, self.config = config.slots, width, heads, config
 
     def initial_state(self) -> NTMState:
         first = jax.nn.one_hot(0, self.slots)
@@ -109,3 +112,17 @@ class NTM(Memory):
 
     def trace(self, state: NTMState) -> MemoryTrace:
         return MemoryTrace(state.weights[:-1], state.weights[-1:], None, state.memory)
+
+    def kernel(self) -> MemoryKernel:
+        padded = -(-self.slots // 16) * 16  # as in config.h
+        return MemoryKernel(
+            "ntm",
+            (self.keys, self.addressing, self.erase, self.add),
+            weighted=self.heads + 1,
+            targets=0,
+            extra=(self.heads + 1, padded),
+            interval=1,
+            attributes={"strength": self.config.initial_strength},
+            start=lambda state: (state.memory, state.weights, jnp.zeros(0)),
+            finish=lambda memory, weights, written, usage: NTMState(memory, weights),
+        )

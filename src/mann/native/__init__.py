@@ -1,8 +1,11 @@
 """The recurrent part of a network as one native call on the CPU, forward and backward.
 
-It computes what `Model.unroll` does between the input projection and the output layer, for a batch of whole
-episodes. Weight gradients are hoisted out of the recurrence: the kernel returns the gradient of every
-pre-activation, and each weight gradient is one large product.
+It computes what `Cell.scan` does, for a batch of whole episodes. Weight gradients are hoisted out of the
+recurrence: the kernel returns the gradient of every pre-activation, and each weight gradient is one large
+product.
+
+The kernel knows nothing of this package's classes: a controller and a memory say in `kernel()` what it needs of
+them.
 """
 
 import functools
@@ -15,115 +18,74 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mann.controllers import LSTM, FeedForward, LSTMState
+from mann.cell import Cell, State
+from mann.controllers import ControllerKernel
 from mann.errors import MannError
-from mann.memory import LRUA, NTM, LRUAState, NTMState
-from mann.models import Model, State
+from mann.memory.base import MemoryKernel
 from mann.native import build
 
-INTERVAL = 32  # steps between checkpoints of an LRUA memory; between them, it is rebuilt backwards
-CONTROLLERS = {LSTM: "lstm", FeedForward: "feedforward"}
-MEMORIES = {LRUA: "lrua", NTM: "ntm", type(None): "none"}
+PREFIX = "mann"  # of the names under which the kernel is registered
 
 
-def supports(model: Model) -> bool:
-    """Whether `unroll_batch` can run this model on this machine; MANN_NATIVE=0 turns it off."""
-    return (
-        os.environ.get("MANN_NATIVE") != "0"
-        and jax.default_backend() == "cpu"
-        and _name(model) in build.NETWORKS
-        and all(array.dtype == jnp.float32 for array in jax.tree.leaves(eqx.filter(model, eqx.is_array)))
-        and build.load()
-    )
+class Native:
+    """The native kernel as a `Recurrence`."""
 
-
-def unroll_batch(
-    model: Model, projected: Float[Array, "batch time gates"], state: State
-) -> tuple[Float[Array, "batch time controller_and_reads"], State]:
-    """(h_t, r_t) of every step and the last state, from the projected inputs and a batch of states.
-
-    Differentiable with respect to the model, the inputs and the state. Only for models that it `supports`.
-    """
-    if not supports(model):
-        raise MannError("The native kernel cannot run this model here: use Model.unroll_batch.")
-    batch, time, gates = projected.shape
-    assert isinstance(model.controller, LSTM | FeedForward)
-    expected_gates = model.controller.inputs.bias.size
-    wiped = jax.eval_shape(model.initial_state)
-    expected = jax.tree.map(lambda leaf: ((batch, *leaf.shape), jnp.dtype(jnp.float32)), wiped)
-    given = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state)
-    if given != expected or gates != expected_gates or projected.dtype != jnp.float32:
-        raise MannError(
-            f"This model takes float32 inputs of {expected_gates} gates and a state for each "
-            f"of the {batch} episodes, but got {projected.shape} and {given}."
+    def supports(self, cell: Cell) -> bool:
+        """Whether it can run this cell on this machine; MANN_NATIVE=0 turns it off."""
+        controller, memory = cell.controller.kernel(), cell.memory.kernel()
+        return (
+            os.environ.get("MANN_NATIVE") != "0"
+            and jax.default_backend() == "cpu"
+            and controller is not None
+            and memory is not None
+            and f"{controller.name}_{memory.name}" in build.NETWORKS
+            and all(array.dtype == jnp.float32 for array in jax.tree.leaves(eqx.filter(cell, eqx.is_array)))
+            and build.load()
         )
-    sizes = _sizes(model, batch, time)
-    if time == 0:
-        return jnp.zeros((batch, 0, sizes.hidden + sizes.heads * sizes.width)), state
 
-    arrays = [projected, *_weights(model), *_start(state, sizes)]
-    # Inside `shard_map`: weights that all devices share become one copy each, whose gradients are then summed.
-    axes = [jax.typeof(array).manual_axis_type.varying for array in arrays]
-    arrays = [
-        jax.lax.pcast(array, tuple(frozenset().union(*axes) - own), to="varying")
-        for array, own in zip(arrays, axes, strict=True)
-    ]
-    return _last_state(model, *_unroll(_name(model), sizes, *arrays))
+    def __call__(
+        self, cell: Cell, projected: Float[Array, "batch time gates"], state: State
+    ) -> tuple[Float[Array, "batch time controller_and_reads"], State]:
+        if not self.supports(cell):
+            raise MannError("The native kernel cannot run this model here: use Model.unroll_batch.")
+        batch, time, gates = projected.shape
+        wiped = jax.eval_shape(cell.initial_state)
+        expected = jax.tree.map(lambda leaf: ((batch, *leaf.shape), jnp.dtype(jnp.float32)), wiped)
+        actual = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state)
+        if actual != expected or gates != cell.controller.gate_size or projected.dtype != jnp.float32:
+            raise MannError(
+                f"This model takes float32 inputs of {cell.controller.gate_size} gates and a state for each "
+                f"of the {batch} episodes, but got {projected.shape} and {actual}."
+            )
+        if time == 0:
+            width = cell.controller.hidden_size + cell.memory.read_size
+            return jnp.zeros((batch, 0, width)), state
+        network = _describe(cell, batch, time)
+        arrays = [projected, *_weights(cell), *_start(cell, state)]
+        # Inside `shard_map`: weights that all devices share become one copy each, whose gradients are then summed.
+        axes = [jax.typeof(array).manual_axis_type.varying for array in arrays]
+        arrays = [
+            jax.lax.pcast(array, tuple(frozenset().union(*axes) - own), to="varying")
+            for array, own in zip(arrays, axes, strict=True)
+        ]
+        return _last_state(cell, state, *_unroll(network, *arrays))
 
-
-def _name(model: Model) -> str:
-    """As in `build.NETWORKS`."""
-    return f"{CONTROLLERS.get(type(model.controller))}_{MEMORIES.get(type(model.memory))}"
-
-
-def _weights(model: Model) -> tuple[Array, Array, Array]:
-    """From what the controller is fed to its gates; from the query to the heads' parameters; their bias."""
-    controller, memory = model.controller, model.memory
-    assert isinstance(controller, LSTM | FeedForward)
-    fed = [controller.recurrent] if isinstance(controller, LSTM) else []
-    fed += [controller.from_reads] if controller.from_reads is not None else []
-    linears = []
-    if isinstance(memory, LRUA):
-        linears = [memory.keys, memory.vectors, memory.gates, memory.strengths]
-    elif isinstance(memory, NTM):
-        linears = [memory.keys, memory.addressing, memory.erase, memory.add]
-    none = jnp.zeros((0, controller.inputs.bias.size)), jnp.zeros((controller.hidden_size, 0)), jnp.zeros(0)
-    return (
-        jnp.concatenate([none[0], *fed]),
-        jnp.concatenate([none[1], *(linear.weight for linear in linears if linear)], axis=1),
-        jnp.concatenate([none[2], *(linear.bias for linear in linears if linear)]),
-    )
+    def floats(self, cell: Cell, time: int) -> int:
+        network = _describe(cell, 1, time)
+        biases = sum(linear.bias.size for linear in _kernels(cell)[1].linears)
+        return sum(int(np.prod(shape)) for shape in network.record(biases))
 
 
-def _start(state: State, sizes: "_Sizes") -> tuple[Array, ...]:
-    """(h_0, r_0), c_0, M_0, w_0 and w^u_0; what a network does not have is zero or has no entries."""
-    batch, memory = sizes.batch, state.memory
-    hidden, cell = state.controller or (jnp.zeros((batch, sizes.hidden)), jnp.zeros((batch, 0)))
-    slots, weights, usage = jnp.zeros((batch, 0, 0)), jnp.zeros((batch, 0, 0)), jnp.zeros((batch, 0))
-    if isinstance(memory, LRUAState):
-        slots, weights, usage = memory.memory, memory.read_weights, jax.lax.stop_gradient(memory.usage)
-    elif isinstance(memory, NTMState):
-        slots, weights = memory.memory, memory.weights
-    start = hidden if state.reads is None else jnp.concatenate([hidden, state.reads], axis=1)
-    return start, cell, slots, weights, usage
+def _kernels(cell: Cell) -> tuple[ControllerKernel, MemoryKernel]:
+    controller, memory = cell.controller.kernel(), cell.memory.kernel()
+    assert controller is not None and memory is not None  # `supports` was asked
+    return controller, memory
 
 
-def _last_state(
-    model: Model, hidden: Array, cell: Array, slots: Array, weights: Array, written: Array, usage: Array
-) -> tuple[Array, State]:
-    """The results of `_unroll` as those of `unroll_batch`."""
-    last, reads = jnp.split(hidden[:, -1], [model.controller.hidden_size], axis=1)
-    controller = LSTMState(last, cell) if isinstance(model.controller, LSTM) else ()
-    if isinstance(model.memory, LRUA):
-        return hidden, State(controller, reads, LRUAState(slots, weights, written, usage))
-    if isinstance(model.memory, NTM):
-        return hidden, State(controller, reads, NTMState(slots, weights))
-    return hidden, State(controller, None, None)
+class _Network(NamedTuple):
+    """Names and sizes of a call; `attributes` go to the kernel by name, and config.h says what each is."""
 
-
-class _Sizes(NamedTuple):
-    """In the order of `Config` in config.h, which says what each of them is."""
-
+    name: str
     batch: int
     time: int
     hidden: int
@@ -134,51 +96,109 @@ class _Sizes(NamedTuple):
     fed_from: int
     fed: int
     cell_query: int
-    interval: int = 1
-    checkpoints: int = 0
-    steps: int = 1
-    learned: int = 0
-    separate: int = 0
-    write_first: int = 0
-    targets: int = 0
-    erased: int = 0
-    decay: float = 0.0
-    strength: float = 0.0
+    interval: int
+    targets: int
+    steps: int  # that the record has room for: all of them, or 1 without a backward pass
+    checkpoints: int
+    cells: int  # length of c_t: 0 for a controller without one
+    extra: tuple[int, int]
+    of_memory: tuple[tuple[str, int | float], ...]  # attributes of the memory
+
+    def attributes(self) -> dict[str, Any]:
+        own = {name: np.int64(getattr(self, name)) for name in ATTRIBUTES}
+        of_memory = {
+            name: np.float32(value) if isinstance(value, float) else np.int64(value)
+            for name, value in self.of_memory
+        }
+        return own | of_memory
+
+    def record(self, parameters: int) -> list[tuple[int, ...]]:
+        """Shapes of what is recorded for the backward pass, but for the targets; `parameters` of all heads."""
+        padded = (-(-self.width // 4) * 4, -(-self.slots // 16) * 16)
+        per_step = [(4 * self.cells,), (self.cells,), (parameters,), (self.weighted, padded[1]), self.extra]
+        shapes = [(self.batch, self.steps, *shape) for shape in per_step]
+        return [*shapes, (self.batch, self.checkpoints, *padded)]
 
 
-def _sizes(model: Model, batch: int, time: int) -> _Sizes:
-    controller, memory = model.controller, model.memory
-    assert isinstance(controller, LSTM | FeedForward)
-    hidden, recurrent = controller.hidden_size, isinstance(controller, LSTM)
-    slots, width, heads = (memory.slots, memory.width, memory.heads) if memory else (0, 0, 0)
-    reads = controller.from_reads is not None
-    common = _Sizes(
-        *(batch, time, hidden, slots, width, heads),
-        weighted=heads,
-        fed_from=0 if recurrent else hidden,
-        fed=hidden * recurrent + heads * width * reads,
-        cell_query=int(model.query == "cell"),
+ATTRIBUTES = (
+    *("batch", "time", "hidden", "slots", "width", "heads", "weighted", "fed_from", "fed", "cell_query"),
+    *("interval", "targets", "steps", "checkpoints"),
+)
+
+
+def _describe(cell: Cell, batch: int, time: int) -> _Network:
+    controller, memory = _kernels(cell)
+    hidden = cell.controller.hidden_size
+    return _Network(
+        f"{controller.name}_{memory.name}",
+        batch,
+        time,
+        hidden,
+        slots=cell.memory.slots,
+        width=cell.memory.width,
+        heads=cell.memory.heads,
+        weighted=memory.weighted,
+        fed_from=0 if controller.recurrent else hidden,
+        fed=sum(len(weights) for weights in controller.fed),
+        cell_query=int(cell.query == "cell"),
+        interval=memory.interval,
+        targets=memory.targets,
         steps=time,
-    )
-    if isinstance(memory, NTM):
-        return common._replace(weighted=heads + 1, checkpoints=time, strength=memory.config.initial_strength)
-    if not isinstance(memory, LRUA):
-        return common
-    config = memory.config
-    targets = 1 if config.least_used == "shared" else heads
-    return common._replace(
-        interval=INTERVAL,
-        checkpoints=-(-time // INTERVAL),
-        learned=int(config.key_strength == "learned"),
-        separate=int(config.written == "separate"),
-        write_first=int(config.order == "write_first"),
-        targets=targets,
-        erased={"one": 1, "all": targets, "none": 0}[config.erased],
-        decay=config.decay,
+        checkpoints=-(-time // memory.interval) if memory.weighted else 0,
+        cells=hidden if controller.recurrent else 0,
+        extra=memory.extra,
+        of_memory=tuple(sorted(memory.attributes.items())),
     )
 
 
-def _call(target: str, sizes: _Sizes, shapes: list[tuple[int, ...]], *arrays: Array) -> list[Array]:
+def _weights(cell: Cell) -> tuple[Array, Array, Array]:
+    """From what the controller is fed to its gates; from the query to the heads' parameters; their bias."""
+    controller, memory = _kernels(cell)
+    return (
+        jnp.concatenate([jnp.zeros((0, controller.gates)), *controller.fed]),
+        jnp.concatenate(
+            [jnp.zeros((cell.controller.hidden_size, 0)), *(linear.weight for linear in memory.linears)],
+            axis=1,
+        ),
+        jnp.concatenate([jnp.zeros(0), *(linear.bias for linear in memory.linears)]),
+    )
+
+
+def _start(cell: Cell, state: State) -> tuple[Array, ...]:
+    """(h_0, r_0), c_0, M_0, w_0 and w^u_0; what a network does not have is zero or has no entries."""
+    controller, memory = _kernels(cell)
+    batch = len(state.reads)
+    hidden, entries = jnp.zeros((batch, cell.controller.hidden_size)), jnp.zeros((batch, 0))
+    if controller.recurrent:
+        hidden, entries = state.controller
+    slots, weights, usage = memory.start(state.memory)
+    return (
+        jnp.concatenate([hidden, state.reads], axis=1),
+        entries,
+        slots.reshape(batch, cell.memory.slots, cell.memory.width),
+        weights.reshape(batch, memory.weighted, cell.memory.slots),
+        usage.reshape(batch, usage.size // batch),
+    )
+
+
+def _last_state(
+    cell: Cell,
+    first: State,
+    hidden: Array,
+    cells: Array,
+    slots: Array,
+    weights: Array,
+    written: Array,
+    usage: Array,
+) -> tuple[Array, State]:
+    """The results of `_unroll` as those of a recurrence."""
+    controller, memory = _kernels(cell)
+    last, reads = jnp.split(hidden[:, -1], [cell.controller.hidden_size], axis=1)
+    after = type(first.controller)(last, cells) if controller.recurrent else first.controller
+    return hidden, State(after, reads, memory.finish(slots, weights, written, usage))
+
+
+def _call(way: str, network: _Network, shapes: list[tuple[int, ...]], *arrays: Array) -> list[Array]:
     """Arrays of these shapes, and for a forward call the indices of the least used slots."""
     like = jax.typeof(arrays[0])
     sharding = jax.NamedSharding(like.sharding.mesh, jax.P())
@@ -186,52 +206,47 @@ def _call(target: str, sizes: _Sizes, shapes: list[tuple[int, ...]], *arrays: Ar
         jax.ShapeDtypeStruct, sharding=sharding, manual_axis_type=like.manual_axis_type
     )
     results = [result(shape, jnp.float32) for shape in shapes]
-    if target.endswith("forward"):
-        results.append(result((sizes.batch, sizes.steps, sizes.targets), jnp.int32))
-    call = jax.ffi.ffi_call(target, results, vmap_method="sequential")
-    *integers, decay, strength = sizes
-    attributes = {"decay": np.float32(decay), "strength": np.float32(strength)}
-    return list(call(*arrays, sizes=np.array(integers, np.int64), **attributes))
+    if way == "forward":
+        results.append(result((network.batch, network.steps, network.targets), jnp.int32))
+    call = jax.ffi.ffi_call(f"{PREFIX}_{network.name}_{way}", results, vmap_method="sequential")
+    return list(call(*arrays, **network.attributes()))
 
 
-def _forward(name: str, sizes: _Sizes, *arrays: Array) -> tuple[tuple[Array, ...], list[Array]]:
+def _forward(network: _Network, *arrays: Array) -> tuple[tuple[Array, ...], list[Array]]:
     """The results, and what was recorded for the backward pass."""
-    B, T, H, M, W, R, N = sizes[:7]
-    bias, cell, usage = arrays[3], arrays[5], arrays[8]
-    padded = (-(-W // 4) * 4, -(-M // 16) * 16)
-    kept = (N, padded[1]) if name.endswith("ntm") else (sizes.targets, W)
-    per_step = [(4 * cell.shape[1],), cell.shape[1:], bias.shape, (N, padded[1]), kept]
-    shapes = [(B, T, H + R * W), (B, M, W), (B, R, M), usage.shape]
-    shapes += [(B, sizes.steps, *shape) for shape in per_step]
-    shapes += [(B, sizes.checkpoints, *padded)]
-    hidden, slots, written, usage, *record = _call(f"mann_{name}_forward", sizes, shapes, *arrays)
+    bias, usage = arrays[3], arrays[8]
+    B, T, M = network.batch, network.time, network.slots
+    width = network.hidden + network.heads * network.width
+    shapes = [(B, T, width), (B, M, network.width), (B, network.heads, M), usage.shape]
+    shapes += network.record(bias.size)
+    hidden, slots, written, usage, *record = _call("forward", network, shapes, *arrays)
     cells, weights = record[1], record[3]
     return (hidden, cells[:, -1], slots, weights[:, -1, :, :M], written, usage), record
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _unroll(name: str, sizes: _Sizes, *arrays: Array) -> tuple[Array, ...]:
-    return _forward(name, sizes._replace(steps=1, checkpoints=0), *arrays)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _unroll(network: _Network, *arrays: Array) -> tuple[Array, ...]:
+    return _forward(network._replace(steps=1, checkpoints=0), *arrays)[0]
 
 
-def _unroll_forward(name: str, sizes: _Sizes, *arrays: Array) -> tuple[tuple[Array, ...], Any]:
-    results, record = _forward(name, sizes, *arrays)
+def _unroll_forward(network: _Network, *arrays: Array) -> tuple[tuple[Array, ...], Any]:
+    results, record = _forward(network, *arrays)
     _, recurrent, to_heads, _, start, cell, _, weights, usage = arrays
     hidden, _, slots, *_ = results
     return results, (record, recurrent, to_heads, start, cell, weights, usage, hidden, slots)
 
 
-def _unroll_backward(name: str, sizes: _Sizes, kept: Any, gradients: tuple[Array, ...]) -> tuple[Array, ...]:
-    record, recurrent, to_heads, start, cell, weights, usage, hidden, slots = kept
-    B, T, H = sizes[:3]
+def _unroll_backward(network: _Network, residuals: Any, gradients: tuple[Array, ...]) -> tuple[Array, ...]:
+    record, recurrent, to_heads, start, cell, weights, usage, hidden, slots = residuals
+    B, T, H = network.batch, network.time, network.hidden
     per_step = [(B, T, recurrent.shape[1]), (B, T, to_heads.shape[1])]
     shapes = per_step + [array.shape for array in (start, cell, slots, weights)]
     inputs = (recurrent, to_heads, cell, weights, hidden, slots, *gradients[:-1])  # usage has no gradient
-    dz, dheads, *dstart = _call(f"mann_{name}_backward", sizes, shapes, *record, *inputs)
+    dz, dheads, *dstart = _call("backward", network, shapes, *record, *inputs)
 
     previous = jnp.concatenate([start[:, None], hidden[:, :-1]], axis=1)
-    fed = previous[:, :, sizes.fed_from : sizes.fed_from + sizes.fed]
-    query = record[1] if sizes.cell_query else hidden[:, :, :H]
+    fed = previous[:, :, network.fed_from : network.fed_from + network.fed]
+    query = record[1] if network.cell_query else hidden[:, :, :H]
     return dz, _outer(fed, dz), _outer(query, dheads), jnp.sum(dheads, (0, 1)), *dstart, jnp.zeros_like(usage)
 
 

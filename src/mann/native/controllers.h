@@ -6,6 +6,9 @@
 namespace mann {
 
 struct Lstm {
+  static int64_t cells(const Config& c) { return c.H; }
+  static int64_t gates(const Config& c) { return 4 * c.H; }
+
   // previous = c_{t−1}
   static void forward(const Config& c, const float* z, const float* projected, const float* previous,
                       const Step& step, float* hidden) {
@@ -45,6 +48,9 @@ struct Lstm {
 
 // One layer of tanh units: it has no cell, and only the reads connect its steps.
 struct FeedForward {
+  static int64_t cells(const Config&) { return 0; }
+  static int64_t gates(const Config& c) { return c.H; }
+
   static void forward(const Config& c, const float* z, const float* projected, const float* /*previous*/,
                       const Step& /*step*/, float* hidden) {
 #pragma omp simd

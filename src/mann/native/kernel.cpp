@@ -28,6 +28,10 @@ namespace ffi = xla::ffi;
 
 // A network without a memory.
 struct NoMemory {
+  static void options(Attributes&, Config&) {}
+  static int64_t parameters(const Config&) { return 0; }
+  static int64_t extra(const Config&) { return 0; }
+  static int64_t usage(const Config&) { return 0; }
   explicit NoMemory(const Config&) {}
   void forward(const Step&, const float*, float*, float*, float*, float*) {}
   void backward(const Step&, const float*, const float*, float*, float*, const float*, float*, const float*,
@@ -197,44 +201,96 @@ void backward(const Config& c, const Backward& x, const Record& record, const We
 
 // --- XLA's side ----------------------------------------------------------------------------------------
 
-// The buffers of a call, one after the other, each as so many rows.
+// The buffers of a call, one after the other, each as so many rows of so many numbers. A buffer of another size, or
+// another number of buffers, is an error.
 class Buffers {
  public:
   Buffers(ffi::RemainingArgs args, ffi::RemainingRets rets) : args_(args), rets_(rets) {}
+
   template <class T = const float>
-  Rows<T> in(int64_t rows = 1) { return of<T>(*args_.get<ffi::AnyBuffer>(in_++), rows); }
+  Rows<T> in(int64_t rows, int64_t size) {
+    const auto buffer = args_.get<ffi::AnyBuffer>(in_++);
+    return buffer.has_value() ? of<T>(*buffer, rows, size) : missing<T>();
+  }
   template <class T = float>
-  Rows<T> out(int64_t rows = 1) { return of<T>(**rets_.get<ffi::AnyBuffer>(out_++), rows); }
+  Rows<T> out(int64_t rows, int64_t size) {
+    auto buffer = rets_.get<ffi::AnyBuffer>(out_++);
+    return buffer.has_value() ? of<T>(**buffer, rows, size) : missing<T>();
+  }
+
+  ffi::Error error() const {
+    if (wrong_ || in_ != args_.size() || out_ != rets_.size())
+      return ffi::Error::InvalidArgument("mann: a buffer is missing or of another size than the attributes say, or of another type");
+    return ffi::Error::Success();
+  }
 
  private:
   template <class T>
-  static Rows<T> of(ffi::AnyBuffer buffer, int64_t rows) {
-    return {buffer.typed_data<std::remove_const_t<T>>(), static_cast<int64_t>(buffer.element_count()) / rows};
+  Rows<T> of(ffi::AnyBuffer buffer, int64_t rows, int64_t size) {
+    using Value = std::remove_const_t<T>;
+    constexpr auto type = std::is_same_v<Value, float> ? ffi::DataType::F32 : ffi::DataType::S32;
+    if (static_cast<int64_t>(buffer.element_count()) != rows * size || buffer.element_type() != type)
+      return missing<T>();
+    return {buffer.typed_data<Value>(), size};
+  }
+  template <class T>
+  Rows<T> missing() {
+    wrong_ = true;
+    return {nullptr, 0};
   }
 
   ffi::RemainingArgs args_;
   ffi::RemainingRets rets_;
   size_t in_ = 0, out_ = 0;
+  bool wrong_ = false;
 };
 
-Config config_of(ffi::Span<const int64_t> s, float decay, float strength) {
-  return {s[0], s[1],  s[2],  s[3],  s[4],  s[5],  s[6],  s[7],  s[8],  s[9],
-          s[10], s[11], s[12], s[13], s[14], s[15], s[16], s[17], decay, strength};
+template <class Memory>
+ffi::Error read_config(ffi::Dictionary dictionary, Config& c) {
+  Attributes attributes(dictionary);
+  c.B = attributes.size("batch"), c.T = attributes.size("time"), c.H = attributes.size("hidden");
+  c.M = attributes.size("slots"), c.W = attributes.size("width"), c.R = attributes.size("heads");
+  c.N = attributes.size("weighted");
+  c.fed_from = attributes.size("fed_from"), c.fed = attributes.size("fed");
+  c.cell_query = attributes.size("cell_query");
+  c.interval = attributes.size("interval"), c.targets = attributes.size("targets");
+  c.steps = attributes.size("steps"), c.checkpoints = attributes.size("checkpoints");
+  Memory::options(attributes, c);
+  std::string problem = attributes.problem();
+  if (problem.empty() && (c.fed_from + c.fed > c.X() || c.interval < 1 || c.erased > c.targets || c.targets > c.M ||
+                          (c.checkpoints && c.checkpoints * c.interval < c.T)))
+    problem = "the sizes contradict one another";
+  return problem.empty() ? ffi::Error::Success() : ffi::Error::InvalidArgument("mann: " + problem);
 }
 
+// Numbers in a row of what is recorded of every step, in the order of `Record`.
 template <class Controller, class Memory>
-ffi::Error forward_call(ffi::ThreadPool pool, ffi::Span<const int64_t> sizes, float decay, float strength,
-                        ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  const Config c = config_of(sizes, decay, strength);
-  const int64_t B = c.B, BT = c.B * c.T, kept = c.B * c.steps;
+struct Recorded {
+  Recorded(const Config& c, int64_t parameters)
+      : gates(4 * Controller::cells(c)), cells(Controller::cells(c)), heads(parameters), weights(c.N * c.M_()),
+        extra(Memory::extra(c)), checkpoints(c.checkpoints * c.W_() * c.M_()), targets(c.targets) {}
+  int64_t gates, cells, heads, weights, extra, checkpoints, targets;
+};
+
+template <class Controller, class Memory>
+ffi::Error forward_call(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::RemainingArgs args,
+                        ffi::RemainingRets rets) {
+  Config c;
+  if (const auto error = read_config<Memory>(attributes, c); error.failure()) return error;
+  const int64_t B = c.B, BT = c.B * c.T, rows = c.B * c.steps, G = Controller::gates(c), P = Memory::parameters(c);
+  const int64_t cells = Controller::cells(c), usage = Memory::usage(c);
   Buffers next(args, rets);
-  const Forward x{next.in(BT), next.in(),  next.in(),  next.in(),  next.in(B),
-                  next.in(B),  next.in(B), next.in(B), next.in(B), next.out(BT),
-                  next.out(B), next.out(B), next.out(B)};
-  const Record record{next.out(kept), next.out(kept), next.out(kept),         next.out(kept),
-                      next.out(kept), next.out(B),    next.out<int32_t>(kept)};
-  const Weights recurrent(c.fed, x.projected.size, x.recurrent.data, x.projected.size, 1);
-  const Weights to_heads(c.H, x.bias.size, x.to_heads.data, x.bias.size, 1);
+  const Forward x{next.in(BT, G),       next.in(1, c.fed * G), next.in(1, c.H * P), next.in(1, P),
+                  next.in(B, c.X()),    next.in(B, cells),     next.in(B, c.M * c.W), next.in(B, c.N * c.M),
+                  next.in(B, usage),    next.out(BT, c.X()),   next.out(B, c.M * c.W), next.out(B, c.R * c.M),
+                  next.out(B, usage)};
+  const Recorded<Controller, Memory> size(c, P);
+  const Record record{next.out(rows, size.gates),     next.out(rows, size.cells), next.out(rows, size.heads),
+                      next.out(rows, size.weights),   next.out(rows, size.extra),
+                      next.out(B, size.checkpoints),  next.out<int32_t>(rows, size.targets)};
+  if (const auto error = next.error(); error.failure()) return error;
+  const Weights recurrent(c.fed, G, x.recurrent.data, G, 1);
+  const Weights to_heads(c.H, P, x.to_heads.data, P, 1);
   for_blocks(pool, B, [&](int64_t first, int64_t rows) {
     forward<Controller, Memory>(c, x, record, recurrent, to_heads, first, rows);
   });
@@ -242,18 +298,26 @@ ffi::Error forward_call(ffi::ThreadPool pool, ffi::Span<const int64_t> sizes, fl
 }
 
 template <class Controller, class Memory>
-ffi::Error backward_call(ffi::ThreadPool pool, ffi::Span<const int64_t> sizes, float decay, float strength,
-                         ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  const Config c = config_of(sizes, decay, strength);
-  const int64_t B = c.B, BT = c.B * c.T;
+ffi::Error backward_call(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::RemainingArgs args,
+                         ffi::RemainingRets rets) {
+  Config c;
+  if (const auto error = read_config<Memory>(attributes, c); error.failure()) return error;
+  const int64_t B = c.B, BT = c.B * c.T, G = Controller::gates(c), P = Memory::parameters(c);
+  const int64_t cells = Controller::cells(c);
   Buffers next(args, rets);
-  const Record record{next.in<float>(BT), next.in<float>(BT), next.in<float>(BT),  next.in<float>(BT),
-                      next.in<float>(BT), next.in<float>(B),  next.in<int32_t>(BT)};
-  const Backward x{next.in(),    next.in(),    next.in(B),  next.in(B),  next.in(BT), next.in(B),
-                   next.in(BT),  next.in(B),   next.in(B),  next.in(B),  next.in(B),  next.out(BT),
-                   next.out(BT), next.out(B),  next.out(B), next.out(B), next.out(B)};
-  const Weights from_gates(x.dz.size, c.fed, x.recurrent.data, 1, x.dz.size);
-  const Weights from_heads(x.dheads.size, c.H, x.to_heads.data, 1, x.dheads.size);
+  const Recorded<Controller, Memory> size(c, P);
+  const Record record{next.in<float>(BT, size.gates),    next.in<float>(BT, size.cells),
+                      next.in<float>(BT, size.heads),    next.in<float>(BT, size.weights),
+                      next.in<float>(BT, size.extra),     next.in<float>(B, size.checkpoints),
+                      next.in<int32_t>(BT, size.targets)};
+  const Backward x{next.in(1, c.fed * G),  next.in(1, c.H * P),    next.in(B, cells),       next.in(B, c.N * c.M),
+                   next.in(BT, c.X()),     next.in(B, c.M * c.W),  next.in(BT, c.X()),      next.in(B, cells),
+                   next.in(B, c.M * c.W),  next.in(B, c.N * c.M),  next.in(B, c.R * c.M),   next.out(BT, G),
+                   next.out(BT, P),        next.out(B, c.X()),     next.out(B, cells),      next.out(B, c.M * c.W),
+                   next.out(B, c.N * c.M)};
+  if (const auto error = next.error(); error.failure()) return error;
+  const Weights from_gates(G, c.fed, x.recurrent.data, 1, G);
+  const Weights from_heads(P, c.H, x.to_heads.data, 1, P);
   for_blocks(pool, B, [&](int64_t first, int64_t rows) {
     backward<Controller, Memory>(c, x, record, from_gates, from_heads, first, rows);
   });
@@ -263,13 +327,11 @@ ffi::Error backward_call(ffi::ThreadPool pool, ffi::Span<const int64_t> sizes, f
 }  // namespace
 }  // namespace mann
 
-#define MANN_BINDING                                \
-  xla::ffi::Ffi::Bind()                             \
-      .Ctx<xla::ffi::ThreadPool>()                  \
-      .Attr<xla::ffi::Span<const int64_t>>("sizes") \
-      .Attr<float>("decay")                         \
-      .Attr<float>("strength")                      \
-      .RemainingArgs()                              \
+#define MANN_BINDING               \
+  xla::ffi::Ffi::Bind()            \
+      .Ctx<xla::ffi::ThreadPool>() \
+      .Attrs()                     \
+      .RemainingArgs()             \
       .RemainingRets()
 
 // The two calls of a network, by the names of TARGETS in build.py.

@@ -12,6 +12,18 @@ namespace mann {
 // their activations, except the strengths.
 class Lrua {
  public:
+  static void options(Attributes& attributes, Config& c) {
+    c.learned = attributes.size("learned");
+    c.separate = attributes.size("separate");
+    c.write_first = attributes.size("write_first");
+    c.erased = attributes.size("erased");
+    c.decay = attributes.number("decay");
+  }
+  // Numbers in the heads' parameters, in what is kept of every step, and in the usage.
+  static int64_t parameters(const Config& c) { return c.R * (c.W * (1 + c.separate) + 1 + c.learned); }
+  static int64_t extra(const Config& c) { return c.targets * c.W; }
+  static int64_t usage(const Config& c) { return c.M; }
+
   explicit Lrua(const Config& config)
       : c(config), M_(c.M_()), W_(c.W_()), content(c, c.R), w(c.R * M_), undone(c.reads()), dkeys(c.R * W_),
         dvectors(c.R * W_) {}
@@ -26,7 +38,7 @@ class Lrua {
     for (int64_t h = 0; h < c.R; ++h) heads[gates() + h] = sigmoid(heads[gates() + h]);
     least_used(usage, step.targets);
     for (int64_t n = 0; n < c.targets; ++n)
-      for (int64_t j = 0; j < c.W; ++j) step.kept[n * c.W + j] = memory[j * M_ + step.targets[n]];
+      for (int64_t j = 0; j < c.W; ++j) step.extra[n * c.W + j] = memory[j * M_ + step.targets[n]];
     write_weights(step, previous);
 
     if (!c.write_first) read(step, memory, reads);
@@ -62,7 +74,7 @@ class Lrua {
       for (int64_t i = 0; i < c.reads(); ++i) undone[i] = -a[i];
       multiply(c.W, c.R, M_, undone, 1, c.W, w, M_, memory, M_, true);
       for (int64_t n = 0; n < c.targets; ++n)
-        for (int64_t j = 0; j < c.W; ++j) memory[j * M_ + step.targets[n]] = step.kept[n * c.W + j];
+        for (int64_t j = 0; j < c.W; ++j) memory[j * M_ + step.targets[n]] = step.extra[n * c.W + j];
     }
 
     for (int64_t h = 0; h < c.R; ++h) {  // eq 7

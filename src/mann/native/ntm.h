@@ -10,6 +10,11 @@ namespace mann {
 // head last. They are recorded after their activations, except those of the addressing.
 class Ntm {
  public:
+  static void options(Attributes& attributes, Config& c) { c.strength = attributes.number("strength"); }
+  static int64_t parameters(const Config& c) { return c.N * (c.W + 6) + 2 * c.W; }
+  static int64_t extra(const Config& c) { return c.N * c.M_(); }
+  static int64_t usage(const Config&) { return 0; }
+
   explicit Ntm(const Config& config)
       : c(config), M_(c.M_()), W_(c.W_()), content(c, c.N), gated(M_ + 2), shifted(M_), dshifted(M_ + 2),
         dkeys(c.N * W_) {}
@@ -90,14 +95,14 @@ class Ntm {
 
   Location location(const Step& step, int64_t h) const { return Location(c, step.heads + addressing(h)); }
 
-  // The content weights (to step.kept) and the weights of `heads` heads, from `first` on (NTM eqs 5–9).
+  // The content weights (to step.extra) and the weights of `heads` heads, from `first` on (NTM eqs 5–9).
   void address(int64_t first, int64_t heads, const Step& step, const float* previous, const float* memory) {
     content.address(heads, step.heads + first * c.W,
                     [&](int64_t h) { return location(step, first + h).strength; }, memory,
-                    step.kept + first * M_);
+                    step.extra + first * M_);
     for (int64_t h = first; h < first + heads; ++h) {
       const Location at = location(step, h);
-      const float scale = 1 / shift(at, step.kept + h * M_, previous + h * M_);
+      const float scale = 1 / shift(at, step.extra + h * M_, previous + h * M_);
       float *weight = step.weights + h * M_, *shifted_ = shifted, sum = 0;
 #pragma omp simd reduction(+ : sum)
       for (int64_t i = 0; i < c.M; ++i) {
@@ -136,11 +141,11 @@ class Ntm {
       const float* raw = step.heads + addressing(h);
       const Location at = location(step, h);
       float *draw = dheads + addressing(h), *d = dweights + h * M_;
-      backward_location(at, step.kept + h * M_, previous + h * M_, step.weights + h * M_, d,
+      backward_location(at, step.extra + h * M_, previous + h * M_, step.weights + h * M_, d,
                         dprevious + h * M_, draw);
       draw[5] *= sigmoid(raw[5]);
       draw[0] = sigmoid(raw[0] + c.strength) *
-                content.backward_weights(h - first, step.kept + h * M_, at.strength, d);
+                content.backward_weights(h - first, step.extra + h * M_, at.strength, d);
     }
     content.backward_keys(heads, keys, dreads ? step.weights + first * M_ : nullptr, memory, dmemory,
                           dkeys + first * W_);

@@ -1,62 +1,17 @@
 """One frozen tree of dataclasses: the same in Python, in `config.json` and on the command line."""
 
 import dataclasses
-import types
-import typing
-from typing import Any, Literal, TypeVar
+from typing import Any
 
-from mann.episodes import Classification, Regression, Task
-from mann.errors import MannError
+from mann import parts
+from mann.data import DataConfig, Omniglot
+from mann.errors import MannError, check_range, check_seed
 from mann.models import ModelConfig
+from mann.tasks import Task
+from mann.training.legacy import upgrade_config
+from mann.training.optimisers import Muon, OptimiserConfig
 
-T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True)
-class DataConfig:
-    """Which pictures, and which of their training classes are held out to watch the training."""
-
-    name: Literal["omniglot", "glyphs", "folder"] = "omniglot"
-    """Omniglot, the built-in procedural glyphs, or a folder of your own with one folder a class."""
-    path: str = ""
-    """Where the data is: needed for a folder; for Omniglot, empty means $MANN_DATA, the cache, a download."""
-    classes: int = 1623
-    """Classes to make (glyphs only)."""
-    validation: int = 100
-    """Training classes, the last ones, that are never trained on: the live accuracy and the best checkpoint
-    are measured on them. At most a quarter of the training classes. Test classes are not touched."""
-    mirror: bool = False
-    """Train on the mirror image of every class, too, as a class of its own: the paper makes new classes by
-    quarter turns, this doubles them. Validation and test are not mirrored."""
-
-
-@dataclasses.dataclass(frozen=True)
-class OptimiserConfig:
-    """How gradients become updates."""
-
-    name: Literal["muon", "adamw", "rmsprop"] = "muon"
-    """Muon for the weight matrices and AdamW for the rest; AdamW alone; or centred RMSProp with momentum as in
-    the paper (after Graves 2013)."""
-    learning_rate: float = 1e-3
-    warmup: int = 300
-    """Updates over which the learning rate rises from zero."""
-    schedule: Literal["cosine", "constant"] = "cosine"
-    """After the warm-up: fall to zero along a cosine over the whole run, or stay."""
-    clip: float = 10.0
-    """Largest norm of the gradient of all weights together; 0 means no clipping."""
-    weight_decay: float = 0.0
-    beta2: float = 0.999
-    """AdamW (also for what Muon leaves to it): decay of the second moment."""
-    decay: float = 0.95
-    """RMSProp: decay of the moving averages of the gradient and of its square."""
-    momentum: float = 0.9
-    """RMSProp: momentum."""
-
-    def __post_init__(self) -> None:
-        if not self.learning_rate > 0:
-            raise MannError(f"The learning rate must be positive, not {self.learning_rate}.")
-        if self.warmup < 0 or self.clip < 0 or self.weight_decay < 0:
-            raise MannError("Warm-up, clipping and weight decay must not be negative.")
+MOST = 10**9  # of anything that is counted; what fits into memory is asked later
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,24 +24,35 @@ class CurriculumConfig:
     """Classes at the beginning; the task's number of classes is the end."""
 
     def __post_init__(self) -> None:
-        if self.every < 0 or self.start < 1:
-            raise MannError("A curriculum starts with at least 1 class and grows every 1 or more updates.")
+        check_range("curriculum.every", self.every, 0, MOST)
+        check_range("curriculum.start", self.start, 1, MOST)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Everything that decides the result of a training run."""
+    """Everything that decides the result of a training run.
+
+    Raises:
+        MannError: for parts that do not fit together, and numbers that cannot be meant.
+
+    Examples:
+        >>> import mann
+        >>> config = mann.Config(task=mann.Classification(classes=5), data=mann.Glyphs(), updates=1000)
+        >>> from_dict(to_dict(config)) == config
+        True
+    """
 
     task: Task
     model: ModelConfig = ModelConfig()
-    data: DataConfig = DataConfig()
-    optimiser: OptimiserConfig = OptimiserConfig()
+    data: DataConfig = Omniglot()
+    optimiser: OptimiserConfig = Muon()
     curriculum: CurriculumConfig = CurriculumConfig()
     updates: int = 6250
     """Length of the run; 6250 updates of 16 are the paper's 100 000 episodes."""
     batch: int = 16
     """Episodes in an update, over all devices and machines together."""
     seed: int = 0
+    """Of the weights and of all episodes."""
     persistent: bool = False
     """Do not wipe the memory between episodes (the paper's section on interference)."""
     averaging: float = 0.0
@@ -94,85 +60,42 @@ class Config:
     evaluate_every: int = 250
     """Updates between evaluations on the held-out classes; a checkpoint is written with each."""
     evaluate_episodes: int = 160
+    """Held-out episodes in an evaluation."""
     dispatch: int = 10
     """Updates in one call to the device."""
 
     def __post_init__(self) -> None:
         for field in ("updates", "batch", "evaluate_every", "evaluate_episodes", "dispatch"):
-            if getattr(self, field) < 1:
-                raise MannError(f"{field} must be at least 1, not {getattr(self, field)}.")
-        if self.seed < 0 or self.seed >= 2**31:
-            raise MannError(f"The seed must lie between 0 and 2³¹ − 1, not {self.seed}.")
+            check_range(field, getattr(self, field), 1, MOST)
+        check_seed(self.seed)
         if not 0 <= self.averaging < 1:
             raise MannError(f"The decay of the averaged weights must lie in [0, 1), not {self.averaging}.")
-        if self.evaluate_every % self.dispatch:
-            raise MannError(
-                f"evaluate_every ({self.evaluate_every}) must be a multiple of dispatch ({self.dispatch})."
-            )
+        self._check_multiple("evaluate_every", self.evaluate_every)
         if self.curriculum.every:
-            if not isinstance(self.task, Classification) or self.task.length:
-                raise MannError("A curriculum needs a classification task of length 0 (10 per class).")
-            if self.curriculum.start > self.task.classes:
+            if self.task.stage(self.curriculum.start).size[0] < self.curriculum.start:
                 raise MannError(
-                    f"The curriculum starts with {self.curriculum.start} classes but the task has only "
-                    f"{self.task.classes}: raise task.classes or lower curriculum.start."
+                    f"The curriculum starts with {self.curriculum.start} classes but the task has fewer: raise "
+                    "task.classes or lower curriculum.start."
                 )
-            if self.curriculum.every % self.dispatch:
-                raise MannError(
-                    f"curriculum.every ({self.curriculum.every}) must be a multiple of dispatch "
-                    f"({self.dispatch})."
-                )
-        if self.persistent and self.model.memory == "none":
+            self._check_multiple("curriculum.every", self.curriculum.every)
+        if self.persistent and not self.model.memory.persists:
             raise MannError("A model without a memory has nothing that could persist.")
+        if self.task.needs_data and not self.data.has_pictures:
+            raise MannError("This task needs pictures: choose a data set, such as omniglot or glyphs.")
+        if not self.task.needs_data and self.data.has_pictures:
+            raise MannError("This task draws its episodes from no data set: set data to none.")
 
-
-TASKS: dict[str, type[Classification] | type[Regression]] = {
-    "classification": Classification,
-    "regression": Regression,
-}
+    def _check_multiple(self, name: str, value: int) -> None:
+        if value % self.dispatch:
+            raise MannError(f"{name} ({value}) must be a multiple of dispatch ({self.dispatch}).")
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """Plain dictionaries for JSON; the task is tagged with its kind."""
-    kind = next(name for name, cls in TASKS.items() if isinstance(config.task, cls))
-    content = dataclasses.asdict(config)
-    return content | {"task": {"kind": kind} | content["task"]}
+    """Plain dictionaries for JSON; every part is tagged with its kind."""
+    content: dict[str, Any] = parts.to_dict(config)
+    return content
 
 
-def from_dict(content: dict[str, Any]) -> Config:
-    """The inverse of `to_dict`. Unknown fields and wrong types are refused."""
-    return _build(Config, content, "config")
-
-
-def _build(cls: type[T], content: Any, where: str) -> T:
-    if not isinstance(content, dict):
-        raise MannError(f"{where} should hold named fields, not {content!r}.")
-    hints = typing.get_type_hints(cls)
-    values: dict[str, Any] = {}
-    for name, value in content.items():
-        if name not in hints:
-            raise MannError(f"{where} has an unknown field {name!r}: remove it or check its spelling.")
-        values[name] = _convert(hints[name], value, f"{where}.{name}")
-    try:
-        return cls(**values)
-    except TypeError as error:
-        raise MannError(f"{where} is incomplete: {error}.") from None
-
-
-def _convert(hint: Any, value: Any, where: str) -> Any:
-    if isinstance(hint, types.UnionType):  # the task
-        if not isinstance(value, dict) or value.get("kind") not in TASKS:
-            raise MannError(f"{where}.kind must be one of {', '.join(TASKS)}.")
-        return _build(TASKS[value["kind"]], {k: v for k, v in value.items() if k != "kind"}, where)
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return _build(hint, value, where)
-    if typing.get_origin(hint) is Literal:
-        options = typing.get_args(hint)
-        if value not in options:
-            raise MannError(f"{where} is {value!r}: choose one of {', '.join(map(repr, options))}.")
-        return value
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        raise MannError(f"{where} should be a {hint.__name__}, not {value!r}.")
-    return value
+def from_dict(content: Any) -> Config:
+    """The inverse of `to_dict`. Unknown fields and wrong types are refused; older forms are read."""
+    return parts.from_dict(Config, upgrade_config(content))

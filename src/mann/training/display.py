@@ -9,32 +9,65 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mann.training.config import Config
 
-SHOWN = (1, 2, 5, 10)  # instances
+
+class Observer:
+    """Is told what happens in a run, and does nothing about it; the base of those that do.
+
+    Examples:
+        >>> class Losses(Observer):
+        ...     def __init__(self):
+        ...         self.values = []
+        ...
+        ...     def progress(self, update, loss):
+        ...         self.values.append(loss)
+    """
+
+    def start(self, config: Config, folder: Path, data: str, devices: int, update: int) -> None:
+        """Before the first update of this session.
+
+        Args:
+            config: of the run.
+            folder: of the run.
+            data: what it is trained and watched on, in a sentence.
+            devices: that share the work.
+            update: that it starts from; 0 for a new run.
+        """
+
+    def progress(self, update: int, loss: float) -> None:
+        """After each call to the devices.
+
+        Args:
+            update: how many are done.
+            loss: of the last one.
+        """
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        """After each evaluation on held-out episodes.
+
+        Args:
+            record: the line of metrics.jsonl, with `update`, `loss`, `held_out_loss` and what the task adds.
+        """
+
+    def warn(self, message: str) -> None:
+        """Something that the user should know and that does not end the run."""
+
+    def stop(self) -> None:
+        """At the end of this session, whatever the reason."""
 
 
-class Display:
-    """Shows nothing; the base of those that do."""
-
-    def start(self, config: Config, folder: Path, pictures: str, devices: int, update: int) -> None: ...
-    def progress(self, update: int, loss: float) -> None: ...
-    def evaluated(self, record: dict[str, Any]) -> None: ...
-    def warn(self, message: str) -> None: ...
-    def stop(self) -> None: ...
-
-
-class PlainDisplay(Display):
+class PlainDisplay(Observer):
     """One line for each evaluation."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False)
 
-    def start(self, config: Config, folder: Path, pictures: str, devices: int, update: int) -> None:
+    def start(self, config: Config, folder: Path, data: str, devices: int, update: int) -> None:
         self.config = config
         self.first: tuple[int, float] | None = None  # update and time after the first call, which compiles
         start = f", from update {update}" if update else ""
         self.console.print(
             f"Training in {folder}: {config.updates} updates of {config.batch} episodes{start}, "
-            f"{devices} device{'s' if devices > 1 else ''}\nData: {pictures}",
+            f"{devices} device{'s' if devices > 1 else ''}\nData: {data}",
             soft_wrap=True,
         )
 
@@ -64,19 +97,14 @@ class PlainDisplay(Display):
         ]
         if "classes" in record:
             parts.append(f"{record['classes']} classes")
-        if "accuracy" in record:
-            shown = (_percent(record["accuracy"][i - 1]) for i in SHOWN)
-            parts.append("held-out accuracy " + " ".join(shown) + " (1st 2nd 5th 10th)")
-        else:
-            parts.append(f"held-out loss {record['held_out_loss']:.3f}")
-        return "  ".join(parts)
+        return "  ".join([*parts, self.config.task.headline(record)])
 
 
 class LiveDisplay(PlainDisplay):
     """A progress bar with rate and time left, and the evaluations scrolling above it."""
 
-    def start(self, config: Config, folder: Path, pictures: str, devices: int, update: int) -> None:
-        super().start(config, folder, pictures, devices, update)
+    def start(self, config: Config, folder: Path, data: str, devices: int, update: int) -> None:
+        super().start(config, folder, data, devices, update)
         self.bar = Progress(
             TextColumn("training"),
             BarColumn(),
@@ -106,11 +134,7 @@ class LiveDisplay(PlainDisplay):
         self.bar.stop()
 
 
-def make_display() -> Display:
+def make_display() -> Observer:
     """Live in a terminal, plain lines elsewhere."""
     console = Console(highlight=False)
     return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
-
-
-def _percent(value: float | None) -> str:
-    return "    –" if value is None else f"{100 * value:4.1f}%"

@@ -1,16 +1,15 @@
 """Devices and machines: which ones share the work, and how arrays are spread over them.
 
 Data parallelism: every device draws its share of the batch and computes its gradient; the sum over devices is
-one all-reduce of one flat vector an update. CPU cores count as devices.
+one all-reduce of one flat vector per update. CPU cores count as devices.
 
 A trap: XLA's in-process collectives on CPU can deadlock when several programs are in flight, because each one
 waits for threads that the others hold. So there is one program at a time, with several updates in it: see
 `Trainer.advance`, which waits for the losses of one dispatch before the next.
 """
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -23,38 +22,9 @@ from mann.errors import MannError
 AXIS = "batch"
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def use_devices(count: int) -> None:
-    """Split the CPU into `count` devices. Once JAX has computed anything, it keeps the devices it has."""
-    if count < 1:
-        raise MannError(f"At least 1 device is needed, not {count}.")
-    with suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", count)
-
-
-def connect(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
-    """Join the other processes of a run.
-
-    With a coordinator ("host:port"), the number of processes and this one's index; or without any of them,
-    from what SLURM, Open MPI or Kubernetes say in the environment, as JAX detects it.
-    """
-    try:
-        if coordinator:
-            if processes < 1 or not 0 <= process < processes:
-                raise MannError(
-                    "With a coordinator, say also how many processes there are and which one (from 0) this is."
-                )
-            jax.distributed.initialize(coordinator, processes, process)
-        else:
-            jax.distributed.initialize()
-    except (RuntimeError, ValueError) as error:
-        if isinstance(error, MannError):
-            raise
-        raise MannError(f"Could not join the other processes: {error}") from None
+def has_partners() -> bool:
+    """Whether other processes share the work."""
+    return jax.process_count() > 1
 
 
 def is_main() -> bool:
@@ -100,6 +70,11 @@ def to_host(tree: Any) -> Any:
         return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
 
     return jax.tree.map(fetch, tree)
+
+
+def is_whole_here(tree: Any) -> bool:
+    """Whether `to_host` needs no other process."""
+    return all(leaf.is_fully_addressable or leaf.is_fully_replicated for leaf in jax.tree.leaves(tree))
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""`train`: the loop around the compiled updates. Records, evaluates, saves, resumes and stops cleanly."""
+"""`train` and `resume`: the loop around the compiled updates. Records, evaluates, saves and stops cleanly."""
 
-import math
+import importlib.util
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -10,228 +10,279 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mann import data
-from mann.data.render import Drawings, prepare
-from mann.episodes import Classification
 from mann.errors import MannError
-from mann.room import check_room
-from mann.training import checkpoint as files
+from mann.files import from_arrays, to_arrays
+from mann.installation import install_command
+from mann.tasks import Sources
 from mann.training import distributed
+from mann.training.budget import check_memory
+from mann.training.checkpoint import Checkpoint, list_checkpoints
 from mann.training.config import Config, to_dict
 from mann.training.curriculum import stage_at
-from mann.training.display import Display, PlainDisplay
-from mann.training.run import Run
-from mann.training.trainer import Trainer, TrainState, accuracy
-
-
-class Pictures(NamedTuple):
-    """The pictures of a run on the device; None for regression, which draws its functions."""
-
-    train: Drawings | None
-    validation: Drawings | None
-    classes: dict[str, Any] | None  # data set and ranges of class ids, from 1; kept with every checkpoint
-
-    def __str__(self) -> str:
-        if self.classes is None:
-            return "functions of a Gaussian process, a new one in every episode"
-        (first, last), held_out = self.classes["trained"], self.classes["held_out"]
-        text = f"{self.classes['dataset']}: trained on classes {first}–{last}"
-        if held_out is None:
-            return f"{text}, and watched on the same"
-        return f"{text}, watched on held-out classes {held_out[0]}–{held_out[1]}"
+from mann.training.display import Observer, PlainDisplay
+from mann.training.legacy import upgrade_arrays
+from mann.training.partners import is_loss, watch
+from mann.training.run import NO_BEST, SEEN, Run
+from mann.training.trainer import Trainer, TrainState
 
 
 class Result(NamedTuple):
-    """How a call to `train` ended."""
+    """How a call to `train` or `resume` ended."""
 
     folder: Path
+    """The run folder, which `evaluate`, `load_trained` and `resume` take."""
     update: int
-    finished: bool  # False if it was interrupted
+    """The last update."""
+    finished: bool
+    """False if it was interrupted."""
     metrics: list[dict[str, Any]]
-
-
-def load_pictures(config: Config) -> Pictures:
-    """The training classes of the configured data set, and those held out of them. Never the test classes."""
-    if not isinstance(config.task, Classification):
-        return Pictures(None, None, None)
-    images = data.load(config.data.name, config.data.path, config.data.classes)
-    parts = data.split(len(images), config.data.validation, config.task.classes)
-    seen = images.subset(0, parts.train)
-    train = prepare(seen.with_mirror_images() if config.data.mirror else seen)
-    classes: dict[str, Any] = {"dataset": images.name, "trained": [1, parts.train], "held_out": None}
-    if parts.validation == parts.train:
-        return Pictures(train, train, classes)
-    classes["held_out"] = [parts.train + 1, parts.validation]
-    return Pictures(train, prepare(images.subset(parts.train, parts.validation)), classes)
+    """The records of all evaluations, from metrics.jsonl."""
 
 
 def train(
-    config: Config | None,
+    config: Config,
     folder: str | Path,
     *,
-    resume: bool = False,
-    display: Display | None = None,
+    observers: Sequence[Observer] | None = None,
     tensorboard: bool = False,
 ) -> Result:
-    """Train a model in a run folder, or go on with one (`resume`; the configuration is then the folder's).
+    """Train a model in a new run folder.
 
-    Stops early, with a checkpoint, on SIGINT or SIGTERM. Raises `MannError` if the loss is no longer finite.
+    Stops early, with a checkpoint, on SIGINT or SIGTERM.
+
+    Args:
+        config: everything that decides the result.
+        folder: of the run; an existing one is refused.
+        observers: told what happens; by default, lines on standard output.
+        tensorboard: also write TensorBoard events (needs an extra).
+
+    Returns:
+        How it ended, with the metrics.
+
+    Raises:
+        MannError: if the folder holds a run already, the data cannot be loaded, the run does not fit into memory,
+            or the loss is no longer finite.
+
+    Examples:
+        >>> import tempfile, mann
+        >>> config = mann.Config(
+        ...     task=mann.Regression(length=5),
+        ...     model=mann.ModelConfig(controller=mann.LSTMConfig(hidden=8), memory=mann.NoMemoryConfig()),
+        ...     data=mann.NoData(),
+        ...     optimiser=mann.AdamW(warmup=0),
+        ...     updates=4, batch=2, evaluate_every=2, evaluate_episodes=2, dispatch=2,
+        ... )
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = mann.train(config, Path(folder) / "run", observers=[])
+        >>> result.finished, [record["update"] for record in result.metrics]
+        (True, [2, 4])
     """
-    display = display or PlainDisplay()
-    run = Run(Path(folder), writable=distributed.is_main())
-    if resume:
-        config = run.read_config()
-    elif config is None:
-        raise MannError("A new run needs a configuration.")
-    mesh = distributed.make_mesh(config.batch)
-    local_batch = config.batch * len(mesh.local_devices) // mesh.size
-    check_room(config.task, config.model, max(local_batch, config.evaluate_episodes))
-    pictures = load_pictures(config)
-    trainer = Trainer(config, pictures.train, pictures.validation, mesh)
-    if not resume:
+    return _in_folder(folder, config, observers, tensorboard)
+
+
+def resume(
+    folder: str | Path, *, observers: Sequence[Observer] | None = None, tensorboard: bool = False
+) -> Result:
+    """Go on with the run in a folder from its newest valid checkpoint, as if nothing had happened.
+
+    Args:
+        folder: of the run.
+        observers: told what happens; by default, lines on standard output.
+        tensorboard: also write TensorBoard events (needs an extra).
+
+    Returns:
+        How it ended, with the metrics from the start of the run on.
+
+    Raises:
+        MannError: if there is no run in the folder, or as `train` does.
+    """
+    return _in_folder(folder, None, observers, tensorboard)
+
+
+def _in_folder(
+    folder: str | Path, config: Config | None, observers: Sequence[Observer] | None, tensorboard: bool
+) -> Result:
+    """With a configuration, a new run; without one, the run that is there."""
+    if tensorboard and importlib.util.find_spec("tensorboardX") is None:
+        raise MannError(f"TensorBoard events need an extra: {install_command('tensorboard')}.")
+    watching: list[Observer] = [PlainDisplay()] if observers is None else list(observers)
+
+    def warn(message: str) -> None:
+        for observer in watching:
+            observer.warn(message)
+
+    with Run(Path(folder), writable=distributed.is_main()) as run:
+        checkpoint, is_new = None, config is not None
+        if config is None:
+            with distributed.together():
+                config, checkpoint = run.resume(warn)
+        else:
+            with distributed.together():
+                run.refuse_if_used()  # at once, not after the data is loaded
+        mesh = distributed.make_mesh(config.batch)
+        local_batch = config.batch * len(mesh.local_devices) // mesh.size
+        check_memory(config.task, config.model, config.data.format, local_batch, training=True)
+        check_memory(config.task, config.model, config.data.format, config.evaluate_episodes)
+        sources = config.task.load(config.data)
+        trainer = Trainer(config, sources.train, sources.held_out, mesh)
         with distributed.together():
-            run.create(config)
-    progress = _Progress(config, run, trainer, display, pictures.classes)
-    progress.start(resume)
-    run.note_environment(mesh.size)
-    writer = _tensorboard(run) if tensorboard and run.writable else None
-    display.start(config, run.folder, str(pictures), mesh.size, progress.update)
-    try:
-        with _signals() as stopping:
-            while progress.update < config.updates:
-                progress.step(writer)
-                if distributed.anywhere(stopping()):
-                    break
-        finished = progress.update >= config.updates
-        if not finished and not progress.saved:
-            progress.save()
-    finally:
-        display.stop()
-        if writer is not None:
-            writer.close()
-    records = run.read("metrics.jsonl")
-    if run.writable and records:
-        from mann.figures import draw_curves
+            if is_new:
+                run.create(config, mesh.size)
+            else:
+                run.start_session(mesh.size, warn)
+        progress = Progress(config, sources, trainer, checkpoint)
+        if tensorboard and run.writable:
+            watching.append(TensorBoard(run.folder))
+        for observer in watching:
+            observer.start(config, run.folder, sources.about, mesh.size, progress.update)
+        if distributed.has_partners():
+            watch.rescue = lambda: progress.rescue(run)
+        try:
+            _loop(config, run, trainer, progress, watching)
+        except (ValueError, RuntimeError) as error:
+            if is_loss(error):
+                watch.lost()
+            raise
+        finally:
+            for observer in watching:
+                observer.stop()
+        run.check_place()
+        return Result(
+            run.folder, progress.update, progress.update >= config.updates, run.read("metrics.jsonl")
+        )
 
-        draw_curves(records, config.batch, run.figures)
-    return Result(run.folder, progress.update, finished, records)
+
+def _loop(
+    config: Config, run: Run, trainer: Trainer, progress: "Progress", observers: Sequence[Observer]
+) -> None:
+    """Updates, a call to the devices at a time, until the last one or until somebody asks to stop."""
+    with _interruptions() as interrupted:
+        while (update := progress.update) < config.updates:
+            due = min(config.dispatch - update % config.dispatch, config.updates - update)
+            progress.state, losses = trainer.advance(progress.state, due)
+            _refuse_infinite(losses, update, run)
+            progress.losses += losses.tolist()
+            for observer in observers:
+                observer.progress(progress.update, float(losses[-1]))
+            finished = progress.update == config.updates
+            evaluated = finished or progress.update % config.evaluate_every == 0
+            if evaluated:
+                record = progress.evaluate(trainer, stage_at(config, update))
+                run.record(record)
+                for observer in observers:
+                    observer.evaluated(record)
+            stopping = distributed.anywhere(interrupted())
+            if evaluated or stopping:
+                run.save_checkpoint(*progress.to_save())
+            if run.writable and distributed.has_partners():
+                progress.keep_intact(run)
+            if stopping:
+                return
 
 
-class _Progress:
-    """Where a run stands."""
+class Progress:
+    """Where a run stands. `state.update` is the only counter of updates."""
 
     def __init__(
-        self,
-        config: Config,
-        run: Run,
-        trainer: Trainer,
-        display: Display,
-        classes: dict[str, Any] | None,
+        self, config: Config, sources: Sources, trainer: Trainer, checkpoint: Checkpoint | None = None
     ) -> None:
-        self.config, self.run, self.trainer, self.display = config, run, trainer, display
-        self.classes = classes
+        self.config, self.sources = config, sources
         self.state: TrainState = trainer.initial_state()
-        self.update = 0
         self.losses: list[float] = []  # since the last record
-        self.best: dict[str, Any] = {"update": -1, "score": -math.inf}
-        self.saved = False
+        self.best: dict[str, Any] = dict(NO_BEST)
+        self.intact: tuple[dict[str, np.ndarray], dict[str, Any], bytes] | None = None  # see `rescue`
+        if checkpoint is not None:
+            like = distributed.to_host(self.state)
+            arrays = upgrade_arrays(checkpoint.arrays)
+            self.state = trainer.place(from_arrays(like, arrays, str(checkpoint.path)))
+            self.losses = list(checkpoint.description["losses"])
+            self.best = checkpoint.description["best"]
 
-    def start(self, resume: bool) -> None:
-        """From the newest valid checkpoint, or from the beginning."""
-        found = files.newest_checkpoint(self.run.checkpoints, self.display.warn) if resume else None
-        if found is None:
-            self.run.rewind(0)
-            return
-        like = distributed.to_host(self.state)
-        self.state = self.trainer.place(files.from_arrays(like, found.arrays, str(found.path)))
-        self.update = int(found.description["update"])
-        self.losses = list(found.description["losses"])
-        self.best = found.description["best"]
-        self.run.rewind(self.update)
-        if self.best["update"] == self.update and self.run.writable:
-            self.run.keep_best(found.path)  # the run may have been killed between the two
+    @property
+    def update(self) -> int:
+        return int(self.state.update)
 
-    def step(self, writer: Any) -> None:
-        """One dispatch, then whatever is due at this update."""
-        config = self.config
-        due = min(
-            config.dispatch - self.update % config.dispatch,
-            config.updates - self.update,
-        )
-        stage = stage_at(config, self.update)
-        self.state, losses = self.trainer.advance(self.state, due)
-        if not np.all(np.isfinite(losses)):
-            bad = self.update + int(np.argmin(np.isfinite(losses))) + 1
-            kept = files.list_checkpoints(self.run.checkpoints)
-            where = f"The last good checkpoint is {kept[0]}" if kept else "No checkpoint was written yet"
-            raise MannError(
-                f"The loss is no longer finite at update {bad}. {where}: "
-                "try a lower learning rate or stronger clipping."
-            )
-        self.update += due
-        self.saved = False
-        self.losses.extend(float(loss) for loss in losses)
-        self.display.progress(self.update, float(losses[-1]))
-        if self.update % config.evaluate_every == 0 or self.update == config.updates:
-            self.evaluate(stage.classes if stage else None, writer)
-            self.save()
-
-    def evaluate(self, classes: int | None, writer: Any) -> None:
-        config = self.config
-        tally = self.trainer.validate(self.state)
+    def evaluate(self, trainer: Trainer, stage: Any) -> dict[str, Any]:
+        """A record of the updates since the last one, with what the model does on held-out episodes."""
+        task = self.config.task
         record: dict[str, Any] = {
             "update": self.update,
-            "episodes": self.update * config.batch,
+            "episodes": self.update * self.config.batch,
             "loss": sum(self.losses) / len(self.losses),
-            "held_out_loss": float(np.mean(np.asarray(tally.nll, np.float64))),
         }
-        score = -record["held_out_loss"]
-        if isinstance(config.task, Classification):
-            by_instance = accuracy(tally.counts)
-            record["accuracy"] = [None if math.isnan(a) else round(float(a), 6) for a in by_instance]
-            score = float(np.nanmean(by_instance[1:]))  # the first instance is a guess
-        if classes is not None:
-            record["classes"] = classes
+        record |= task.record(trainer.validate(self.state))
+        if stage is not None:
+            record["classes"] = stage.size[0]
         self.losses = []
-        if score > self.best["score"]:
+        if (score := task.score(record)) > self.best["score"]:
             self.best = {"update": self.update, "score": score}
-        self.run.record(record)
-        self.display.evaluated(record)
-        if writer is not None:
-            writer.add_scalar("loss/training", record["loss"], self.update)
-            writer.add_scalar("loss/held out", record["held_out_loss"], self.update)
-            for i, value in enumerate(record.get("accuracy", []), start=1):
-                if value is not None:
-                    writer.add_scalar(f"accuracy/instance {i:02d}", value, self.update)
+        return record
 
-    def save(self) -> None:
-        """Metrics are on disk before the checkpoint that they belong to: see `Run.rewind`."""
-        arrays = files.to_arrays(distributed.to_host(self.state))
-        if self.run.writable:
-            path = files.checkpoint_path(self.run.checkpoints, self.update)
-            description = {
-                "update": self.update,
-                "losses": self.losses,
-                "best": self.best,
-                "classes": self.classes,
-                "config": to_dict(self.config),
-            }
-            files.save_arrays(path, arrays, description)
-            if self.best["update"] == self.update:
-                self.run.keep_best(path)
-            files.prune_checkpoints(self.run.checkpoints)
-        self.saved = True
+    def to_save(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays and description of a checkpoint. All processes take part in gathering the arrays."""
+        arrays = to_arrays(distributed.to_host(self.state)) | {SEEN: self.sources.seen}
+        return arrays, {
+            "update": self.update,
+            "losses": list(self.losses),
+            "best": self.best,
+            "classes": self.sources.classes,
+            "config": to_dict(self.config),
+        }
+
+    def keep_intact(self, run: Run) -> None:
+        """Copy what a checkpoint needs: the next updates use up the state, and may fail halfway."""
+        if distributed.is_whole_here(self.state):
+            arrays, description = self.to_save()
+            self.intact = {name: array.copy() for name, array in arrays.items()}, description, run.metrics
+
+    def rescue(self, run: Run) -> None:
+        """When another process is lost in the midst of updates: save what was whole before them."""
+        if self.intact is not None:
+            arrays, description, run.metrics = self.intact
+            run.save_checkpoint(arrays, description)
+
+
+class TensorBoard(Observer):
+    """Writes events for TensorBoard."""
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboardX import SummaryWriter
+
+        self.writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        self.writer.add_scalar("loss/training", record["loss"], record["update"])
+        self.writer.add_scalar("loss/held out", record["held_out_loss"], record["update"])
+        for i, value in enumerate(record.get("accuracy", []), start=1):
+            if value is not None:
+                self.writer.add_scalar(f"accuracy/instance {i:02d}", value, record["update"])
+
+    def stop(self) -> None:
+        self.writer.close()
+
+
+def _refuse_infinite(losses: np.ndarray, update: int, run: Run) -> None:
+    if np.all(np.isfinite(losses)):
+        return
+    bad = update + int(np.argmin(np.isfinite(losses))) + 1
+    checkpoints = list_checkpoints(run.checkpoints)
+    where = (
+        f"The last good checkpoint is {checkpoints[0]}" if checkpoints else "No checkpoint was written yet"
+    )
+    raise MannError(
+        f"The loss is no longer finite at update {bad}. {where}: try a lower learning rate or stronger clipping."
+    )
 
 
 @contextmanager
-def _signals() -> Iterator[Any]:
+def _interruptions() -> Iterator[Callable[[], bool]]:
     """SIGINT and SIGTERM ask the loop to save and stop; a second one ends it at once."""
-    received: list[int] = []
+    signals: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        if received:
+        if signals:
             raise KeyboardInterrupt
-        received.append(number)
+        signals.append(number)
 
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -240,15 +291,7 @@ def _signals() -> Iterator[Any]:
         except ValueError:  # not in the main thread: the caller handles signals
             break
     try:
-        yield lambda: bool(received)
+        yield lambda: bool(signals)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _tensorboard(run: Run) -> Any:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        raise MannError("TensorBoard events need an extra: pip install 'mann[tensorboard]'.") from None
-    return SummaryWriter(str(run.folder / "tensorboard"))

@@ -1,4 +1,4 @@
-"""Muon (Jordan et al. 2024): the momentum of a weight matrix with its singular values evened out.
+"""Muon (Jordan et al. 2024): the momentum of a weight matrix with its singular values made equal.
 
 A gradient of pixels has a few strong directions and many weak ones; here all move at about the same pace, and far
 fewer updates are needed than with Adam (experiment `ablation`). Biases, narrow matrices and the output layer are
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from mann.training.distributed import AXIS
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the odd polynomial that pulls singular values towards 1
-STEPS = 3  # evens out all but the weakest directions, which are mostly noise; 5 did worse
+STEPS = 3  # enough for all but the weakest directions, which are mostly noise; 5 did worse
 MOMENTUM = 0.95
 ROOT_MEAN_SQUARE = 0.8  # of a change, in learning rates; so a rate that suits Adam suits both
 NARROWEST = 8  # smallest side of a matrix that is worth it
@@ -42,28 +42,33 @@ def orthogonalise(matrices: Float[Array, "n rows columns"]) -> Float[Array, "n r
 def muon(
     rate: optax.ScalarOrSchedule,
     weight_decay: float,
-    block: int,
+    blocks: Any,
     devices: int,
     others: optax.GradientTransformation,
 ) -> optax.GradientTransformation:
     """Muon for the matrices, `others` for the rest.
 
-    A matrix is taken in blocks of `block` columns, so that each gate of an LSTM is one. On several devices (inside
-    `shard_map`), each orthogonalises its share of the blocks.
+    `blocks` is a tree like the weights, as the layers state it (`matrix_blocks`): how many matrices stand side by
+    side in the columns of each array, such as one per gate of an LSTM, or 0 for an array that is none. On several
+    devices (inside `shard_map`), each orthogonalises its share of the blocks. What `optax.contrib.muon` lacks,
+    and why this is here: blocks of one shape in one stack, and their sharing over devices.
     """
+    split = {jax.tree_util.keystr(path): count for path, count in jax.tree_util.tree_leaves_with_path(blocks)}
 
     def update(gradient: Any, state: MuonState, _: Any = None) -> tuple[Any, MuonState]:
         def follow(momentum: Array, slope: Array) -> Array:
             return MOMENTUM * momentum + (1 - MOMENTUM) * slope
 
         momentum = jax.tree.map(follow, state.momentum, gradient)
-        ahead, shape = jax.tree.flatten(jax.tree.map(follow, momentum, gradient))  # Nesterov's look ahead
-        pieces = [piece for leaf in ahead for piece in _split(leaf, block)]
-        evened = iter(_in_groups(pieces, lambda stack: _share(stack, devices)))
-        changes = [
-            jnp.concatenate(list(itertools.islice(evened, len(_split(leaf, block)))), axis=1)
-            for leaf in ahead
+        ahead, shape = jax.tree_util.tree_flatten_with_path(  # Nesterov's look ahead
+            jax.tree.map(follow, momentum, gradient)
+        )
+        counts = [split[jax.tree_util.keystr(path)] for path, _ in ahead]
+        pieces = [
+            p for (_, leaf), count in zip(ahead, counts, strict=True) for p in jnp.split(leaf, count, axis=1)
         ]
+        orthogonal = iter(_in_groups(pieces, lambda stack: _share(stack, devices)))
+        changes = [jnp.concatenate(list(itertools.islice(orthogonal, count)), axis=1) for count in counts]
         return jax.tree.unflatten(shape, changes), MuonState(momentum)
 
     matrices = optax.chain(
@@ -73,20 +78,15 @@ def muon(
         optax.add_decayed_weights(weight_decay),
         optax.scale_by_learning_rate(rate),
     )
-    return optax.multi_transform({"muon": matrices, "others": others}, _labels)
 
-
-def _labels(weights: Any) -> Any:
     def label(path: tuple[Any, ...], leaf: Array) -> str:
-        inner = not any(getattr(key, "name", "") == "head" for key in path)
-        return "muon" if inner and leaf.ndim == 2 and min(leaf.shape) >= NARROWEST else "others"
+        wide = leaf.ndim == 2 and min(leaf.shape) >= NARROWEST
+        return "muon" if wide and split[jax.tree_util.keystr(path)] else "others"
 
-    return jax.tree_util.tree_map_with_path(label, weights)
-
-
-def _split(matrix: Array, block: int) -> list[Array]:
-    columns = matrix.shape[1]
-    return jnp.split(matrix, columns // block, axis=1) if columns % block == 0 else [matrix]
+    return optax.multi_transform(
+        {"muon": matrices, "others": others},
+        lambda weights: jax.tree_util.tree_map_with_path(label, weights),
+    )
 
 
 def _in_groups(pieces: list[Array], function: Callable[[Array], Array]) -> Iterator[Array]:
@@ -94,10 +94,10 @@ def _in_groups(pieces: list[Array], function: Callable[[Array], Array]) -> Itera
     groups: dict[tuple[int, ...], list[int]] = {}
     for i, piece in enumerate(pieces):
         groups.setdefault(piece.shape, []).append(i)
-    done: dict[int, Array] = {}
+    results: dict[int, Array] = {}
     for members in groups.values():
-        done |= dict(zip(members, function(jnp.stack([pieces[i] for i in members])), strict=True))
-    return (done[i] for i in range(len(pieces)))
+        results |= dict(zip(members, function(jnp.stack([pieces[i] for i in members])), strict=True))
+    return (results[i] for i in range(len(pieces)))
 
 
 def _share(stack: Float[Array, "n rows columns"], devices: int) -> Float[Array, "n rows columns"]:
@@ -106,7 +106,7 @@ def _share(stack: Float[Array, "n rows columns"], devices: int) -> Float[Array, 
     if devices > 1 and count % devices == 0:
         each = count // devices
         mine = jax.lax.dynamic_slice_in_dim(stack, jax.lax.axis_index(AXIS) * each, each)
-        evened = jax.lax.all_gather(orthogonalise(mine), AXIS, tiled=True)
+        orthogonal = jax.lax.all_gather(orthogonalise(mine), AXIS, tiled=True)
     else:
-        evened = orthogonalise(stack)
-    return ROOT_MEAN_SQUARE * max(stack.shape[1:]) ** 0.5 * evened
+        orthogonal = orthogonalise(stack)
+    return ROOT_MEAN_SQUARE * max(stack.shape[1:]) ** 0.5 * orthogonal

@@ -1,10 +1,14 @@
 """Named configurations for `mann train`."""
 
+from mann.controllers import LSTMConfig
+from mann.data import Glyphs, NoData, Omniglot
 from mann.data.functions import GaussianProcess
-from mann.episodes import Classification, Regression
-from mann.memory import LRUAConfig
-from mann.models import PAPER, ModelConfig
-from mann.training.config import Config, DataConfig, OptimiserConfig
+from mann.encoders import MLPConfig
+from mann.memory import KeyValueConfig, LRUAConfig
+from mann.models import PAPER_MODEL, ModelConfig
+from mann.tasks import Classification, ManyThings, Regression
+from mann.training.config import Config
+from mann.training.optimisers import AdamW, Muon, RMSProp
 
 
 def _functions(dimensions: int, length_scale: float) -> Config:
@@ -14,8 +18,9 @@ def _functions(dimensions: int, length_scale: float) -> Config:
     """
     return Config(
         task=Regression(dimensions=dimensions, process=GaussianProcess(length_scale=length_scale)),
-        model=ModelConfig(lrua=LRUAConfig(initial_strength=3.0)),
-        optimiser=OptimiserConfig(name="adamw", learning_rate=8e-3, warmup=100),
+        model=ModelConfig(memory=LRUAConfig(initial_strength=3.0)),
+        data=NoData(),
+        optimiser=AdamW(learning_rate=8e-3, warmup=100),
         updates=10_000,
         evaluate_every=500,
         averaging=0.999,
@@ -25,51 +30,65 @@ def _functions(dimensions: int, length_scale: float) -> Config:
 PRESETS: dict[str, Config] = {
     "omniglot-5": Config(
         task=Classification(classes=5),
-        data=DataConfig(mirror=True),
+        data=Omniglot(mirror=True),
         updates=40_000,
         evaluate_every=500,
         averaging=0.999,
     ),
     "omniglot-5-strings": Config(
         task=Classification(classes=5, labels="strings"),
-        data=DataConfig(mirror=True),
+        data=Omniglot(mirror=True),
         updates=20_000,
         evaluate_every=500,
         averaging=0.999,
     ),
     "omniglot-15-strings": Config(
         task=Classification(classes=15, length=100, labels="strings"),
-        data=DataConfig(mirror=True),
+        data=Omniglot(mirror=True),
         updates=35_000,
         evaluate_every=500,
         averaging=0.999,
     ),
+    "omniglot-many": Config(
+        task=ManyThings(classes=200, fewest=3, length=256, labels="strings"),
+        model=ModelConfig(
+            encoder=MLPConfig(hidden=768, layers=3, features=256),
+            controller=LSTMConfig(hidden=64),
+            memory=KeyValueConfig(slots=256, width=128, heads=1),
+            reads_to_controller=False,
+        ),
+        data=Omniglot(mirror=True),
+        optimiser=Muon(warmup=100),
+        updates=8000,
+        batch=8,
+        evaluate_episodes=40,
+        averaging=0.999,
+    ),
     "glyphs-5": Config(
         task=Classification(classes=5),
-        data=DataConfig(name="glyphs"),
+        data=Glyphs(),
         updates=6250,
         evaluate_every=500,
         averaging=0.999,
     ),
     "paper": Config(
         task=Classification(classes=5),
-        model=PAPER,
-        optimiser=OptimiserConfig(
-            name="rmsprop", learning_rate=1e-4, warmup=0, schedule="constant", clip=0.0
-        ),
+        model=PAPER_MODEL,
+        optimiser=RMSProp(learning_rate=1e-4, warmup=0, schedule="constant", clip=0.0),
         updates=6250,
     ),
     "gp-1d": _functions(1, length_scale=0.5),
     "gp-2d": _functions(2, length_scale=1.0),
     "gp-3d": _functions(3, length_scale=1.5),
 }
-"""The first three train the models that the paper tables; `paper` is its literal cell and optimiser; the
-last three are its regression (docs/regression.md says why these length scales)."""
+"""The first three train the models that the paper tables; `omniglot-many` is for few things or many, with keys
+apart from values; `paper` is the literal cell and optimiser; the last three are the paper's regression
+(docs/regression.md says why these length scales)."""
 
 QUICKSTART = Config(
     task=Classification(classes=5),
-    model=ModelConfig(hidden=128, slots=64, width=32),
-    data=DataConfig(name="glyphs"),
+    model=ModelConfig(controller=LSTMConfig(hidden=128), memory=LRUAConfig(slots=64, width=32)),
+    data=Glyphs(),
     updates=4000,
     evaluate_every=500,
     averaging=0.99,
@@ -87,7 +106,7 @@ def describe() -> str:
     for name, config in PRESETS.items():
         line = f"  {name:<21}{config.updates:>6} updates"
         if result := measured.get(name):
-            shown = " ".join(f"{100 * value:.1f}" for value in result.get("accuracy", []))
-            line += f", {result['minutes']:>3.0f} min:  {shown or format(result['late_gap'], '.3f')}"
+            scores = " ".join(f"{100 * value:.1f}" for value in result.get("accuracy", []))
+            line += f", {result['minutes']:>3.0f} min:  {scores or format(result['late_gap'], '.3f')}"
         lines.append(line)
     return "\n".join(lines)

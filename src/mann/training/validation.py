@@ -1,55 +1,77 @@
-"""Run a model on unseen episodes, shared out over the devices of this process. No collectives."""
+"""Run a model on unseen episodes, split over the devices of this process. No collectives.
+
+What comes out depends on the model, the task and the keys alone, not on how many devices share the work.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Key
 
-from mann.data.render import Drawings
-from mann.episodes import Task
-from mann.metrics import Tally, tally_episodes
 from mann.models import Model, State, tile_state
+from mann.tasks import Task
 from mann.training.distributed import AXIS
 
-CHAINS = 8  # parallel sequences of episodes a device, when the memory persists from one to the next
+CHAINS = 16  # parallel sequences of episodes, when the memory persists from one to the next
 FILLING = 10  # episodes that fill a chain's memory before it counts: in training it is empty only once
 FILLING_STREAM = 1 << 20  # of random numbers, apart from those that the episodes draw from the same key
 
-TallyFunction = Callable[[Model, Drawings | None, Key[Array, "episodes"]], Tally]
+TallyFunction = Callable[[Model, Any, Key[Array, "episodes"]], Any]
 
 
 def make_tally(task: Task, persistent: bool, static: Any, mesh: Mesh) -> TallyFunction:
-    """Compile a function of (arrays of the model, drawings, keys) that tallies one episode for each key.
+    """A function of (arrays of the model, source, keys) that tallies one episode for each key.
 
-    `static` is the part of the model that is not arrays. The number of keys must be a multiple of the number
-    of devices. With persistent memory, episodes follow one another without a wipe, in a memory full of others.
+    `static` is the part of the model that is not arrays. With persistent memory, episodes follow one another
+    without a wipe, in `CHAINS` memories full of others: episode i is the next of chain i mod `CHAINS`.
     """
+    tally = _tally_chains if persistent else _tally_apart
+    unit = CHAINS if persistent else mesh.size
+    devices = next(n for n in range(mesh.size, 0, -1) if unit % n == 0)  # each has as many chains
+    split_over = Mesh(mesh.devices.flat[:devices], (AXIS,))
 
-    def share(arrays: Model, drawings: Drawings | None, keys: Key[Array, "episodes"]) -> Tally:
-        model: Model = eqx.combine(arrays, static)
-        if persistent:
-            return _tally_chains(model, task, drawings, keys)
-        return tally_episodes(model, task, drawings, keys)[0]
+    def share(arrays: Model, source: Any, keys: Key[Array, "chains links"]) -> Any:
+        return tally(eqx.combine(arrays, static), task, source, keys)
 
     whole, split = PartitionSpec(), PartitionSpec(AXIS)
-    return jax.jit(
-        jax.shard_map(share, mesh=mesh, in_specs=(whole, whole, split), out_specs=split, check_vma=False)
+    compiled = jax.jit(
+        jax.shard_map(
+            share, mesh=split_over, in_specs=(whole, whole, split), out_specs=split, check_vma=False
+        )
     )
 
+    def run(arrays: Model, source: Any, keys: Key[Array, "episodes"]) -> Any:
+        count = len(keys)
+        indices = np.arange(-(-count // unit) * unit) % count  # filled up with episodes that do not count
+        chains = keys[indices].reshape(-1, unit).T
+        parts = compiled(arrays, source, chains)  # leaves: (chains, links, …)
+        return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1).reshape(-1, *leaf.shape[2:])[:count], parts)
 
-def _tally_chains(model: Model, task: Task, drawings: Drawings | None, keys: Key[Array, "episodes"]) -> Tally:
-    chains = next(n for n in range(min(CHAINS, len(keys)), 0, -1) if len(keys) % n == 0)
+    return run
 
-    def next_link(state: State, keys: Key[Array, "episodes"]) -> tuple[State, Tally]:
-        tally, state = tally_episodes(model, task, drawings, keys, jax.vmap(model.next_episode)(state))
-        return state, tally
 
-    links = keys.reshape(-1, chains)
-    apart = jax.vmap(lambda key: jax.random.fold_in(key, FILLING_STREAM))(links[0])
+def _tally_apart(model: Model, task: Task, source: Any, keys: Key[Array, "chains links"]) -> Any:
+    """Every episode from a wiped memory."""
+    episodes = task.draw_batch(keys.reshape(-1), source)
+    outputs, _ = task.unroll(model, episodes)
+    tallies = task.tally(outputs, episodes)
+    return jax.tree.map(lambda leaf: leaf.reshape(*keys.shape, *leaf.shape[1:]), tallies)
+
+
+def _tally_chains(model: Model, task: Task, source: Any, keys: Key[Array, "chains links"]) -> Any:
+    """Every chain of episodes in one memory that is never wiped."""
+
+    def next_link(state: State, keys: Key[Array, "chains"]) -> tuple[State, Any]:
+        episodes = task.draw_batch(keys, source)
+        outputs, state = task.unroll(model, episodes, jax.vmap(model.next_episode)(state))
+        return state, task.tally(outputs, episodes)
+
+    apart = jax.vmap(lambda key: jax.random.fold_in(key, FILLING_STREAM))(keys[:, 0])
     filling = jax.vmap(lambda key: jax.random.split(key, FILLING), out_axes=1)(apart)
-    full, _ = jax.lax.scan(next_link, tile_state(model.initial_state(), chains), filling)
-    _, tallies = jax.lax.scan(next_link, full, links)
-    return jax.tree.map(lambda leaf: leaf.reshape(len(keys), *leaf.shape[2:]), tallies)
+    full, _ = jax.lax.scan(next_link, tile_state(model.initial_state(), len(keys)), filling)
+    _, tallies = jax.lax.scan(next_link, full, keys.T)
+    return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), tallies)

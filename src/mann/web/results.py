@@ -1,47 +1,81 @@
-"""The tables and figures of a results folder: results/NAME/table.json and pictures beside it."""
+"""The tables and figures of a results folder: NAME/table.json and NAME/figures, as `mann reproduce` writes them."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-FIGURES = {".svg": "image/svg+xml", ".png": "image/png"}
+from mann.experiments import EXPERIMENTS, figures_folder
+
+SHIPPED = Path(__file__).parents[1] / "results"  # those that the documentation shows
+FIGURES = {".png": "image/png", ".svg": "image/svg+xml"}  # the first that there is, if a figure comes as both
 MOST_BYTES = 4_000_000  # of a table or a figure
 MOST_ROWS, MOST_COLUMNS = 500, 50
 MOST_RESULTS, MOST_FIGURES = 200, 20  # folders; figures in one
 
 
+def choose_results(folder: str) -> Path:
+    """The folder that was asked for; else `results` if it is here and has any; else those that ship with mann."""
+    here = Path("results")
+    if folder:
+        return Path(folder)
+    return here if any(here.glob("*/table.json")) else SHIPPED
+
+
 def list_results(folder: Path) -> list[dict[str, Any]]:
-    """What can be shown, sorted by name; a table that is not as it should be becomes a sentence."""
-    if not folder.is_dir():
-        return []
-    found = []
-    for place in sorted(path for path in folder.iterdir() if path.is_dir())[:MOST_RESULTS]:
-        figures = sorted(name for name in find_figures(place))[:MOST_FIGURES]
+    """What can be shown, in the paper's order; a table that is not as it should be becomes a sentence."""
+    listed = []
+    for name, place in sorted(_places(folder).items(), key=lambda item: (_rank(item[0]), item[0]))[
+        :MOST_RESULTS
+    ]:
+        figures = sorted(find_figures(folder, name))[:MOST_FIGURES]
         content = _read_table(place / "table.json")
         if content or figures:
-            found.append({"name": place.name, "figures": figures, "title": place.name, **content})
-    return found
+            listed.append({"name": name, "figures": figures, "title": name, **content})
+    return listed
 
 
-def find_figures(place: Path) -> dict[str, Path]:
-    """The figures of one result by file name. Only what is listed here is ever served."""
-    if not place.is_dir():
+def find_figures(folder: Path, name: str) -> dict[str, Path]:
+    """The figures of one result by file name. Only what is listed here is ever served: no links, for one."""
+    place = figures_folder(folder, name)
+    if name not in _places(folder) or place.is_symlink() or not place.is_dir():
         return {}
-    return {
-        path.name: path
-        for path in place.iterdir()
-        if path.suffix in FIGURES and path.is_file() and path.stat().st_size <= MOST_BYTES
-    }
+    kinds = list(FIGURES)
+    figures: dict[str, Path] = {}
+    for path in sorted(_files(place), key=lambda path: kinds.index(path.suffix)):
+        figures.setdefault(path.stem, path)
+    return {path.name: path for path in figures.values()}
 
 
 def find_figure(folder: Path, name: str, figure: str) -> Path | None:
-    """The file of a figure, by looking its names up in listings: no path is ever built from a request."""
-    places = {path.name: path for path in folder.iterdir()} if folder.is_dir() else {}
-    return find_figures(places[name]).get(figure) if name in places else None
+    """The file of a figure, by looking its names up in listings: no path is built from a request unseen."""
+    return find_figures(folder, name).get(figure)
+
+
+def _places(folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        return {}
+    return {path.name: path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()}
+
+
+def _files(place: Path) -> list[Path]:
+    return [
+        path
+        for path in place.iterdir()
+        if path.suffix in FIGURES
+        and path.is_file()
+        and not path.is_symlink()
+        and path.stat().st_size <= MOST_BYTES
+    ]
+
+
+def _rank(name: str) -> int:
+    """The place of an experiment in the paper; others come after them."""
+    names = list(EXPERIMENTS)
+    return names.index(name) if name in names else len(names)
 
 
 def _read_table(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    if path.is_symlink() or not path.is_file():
         return {}
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -72,5 +106,5 @@ def _text(value: Any, decimals: int = 3) -> str:
     """For people: no long decimals, nothing that cannot be encoded."""
     if value is None:
         return ""
-    shown = f"{value:.{decimals}f}" if isinstance(value, float) else str(value)
-    return shown.encode("utf-8", "replace").decode()
+    text = f"{value:.{decimals}f}" if isinstance(value, float) else str(value)
+    return text.encode("utf-8", "replace").decode()

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mann.errors import MannError
+from mann.files import data_dir
 
-FORMAT = 1  # of the file, in its user_version
-WAIT = 10_000  # milliseconds that a writer waits for another
+APPLICATION = int.from_bytes(b"mann")  # in the file's application_id
+FORMAT = 1  # in its user_version
+WAIT_SECONDS = 3.0  # that a writer waits for another
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS trials (
+CREATE TABLE trials (
     id TEXT PRIMARY KEY,
     participant TEXT NOT NULL,
     started TEXT NOT NULL,
@@ -26,7 +29,7 @@ CREATE TABLE IF NOT EXISTS trials (
     classes INTEGER NOT NULL,
     length INTEGER NOT NULL
 );
-CREATE TABLE IF NOT EXISTS answers (
+CREATE TABLE answers (
     trial TEXT NOT NULL REFERENCES trials (id),
     step INTEGER NOT NULL,
     instance INTEGER NOT NULL,
@@ -59,33 +62,62 @@ class Answer(NamedTuple):
 
 
 def default_path() -> Path:
-    """`$XDG_DATA_HOME/mann/trials.sqlite`, else `~/.local/share/mann/trials.sqlite`."""
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "mann" / "trials.sqlite"
+    """`trials.sqlite` in the user's data folder (`~/.local/share/mann` on Linux)."""
+    return data_dir() / "trials.sqlite"
+
+
+class StoreError(MannError):
+    """The file of trials cannot be used, at least not now."""
 
 
 class TrialStore:
-    """Every call opens its own connection: threads and processes may share the file."""
+    """Every call opens its own connection: threads and processes may share the file.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise MannError(f"The folder {path.parent} cannot be created: {error.strerror}.") from None
+    A file that is not there is created, unless for reading only; any other must be a file of trials, and nothing
+    is changed in it otherwise.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path, self._mode = path, "ro" if read_only else "rw"
+        if not read_only and not os.path.lexists(path):
+            self._create()
         with self._open() as connection:
-            found = connection.execute("PRAGMA user_version").fetchone()[0]
-            if found > FORMAT:
-                raise MannError(f"{path} was written by a newer version of mann: update this one.")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(SCHEMA)
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            self._check(connection)
+
+    def _create(self) -> None:
+        """Write an empty file under another name first: nobody ever sees half of it."""
+        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
+        try:
+            draft.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.closing(sqlite3.connect(draft)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.executescript(SCHEMA)
+                connection.execute(f"PRAGMA application_id = {APPLICATION}")
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                os.link(draft, self.path)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"The file of trials {self.path} cannot be created: {error}.") from None
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application == APPLICATION and version > FORMAT:
+            raise StoreError(f"{self.path} was written by a newer version of mann: update this one.")
+        # The first files had no application_id.
+        if application not in (0, APPLICATION) or version != FORMAT or _layout(connection) != _own_layout():
+            raise StoreError(
+                f"{self.path} is no file of trials, or it was altered: choose another. It is as it was before."
+            )
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         """A connection whose changes are all kept at the end, or none of them."""
         try:
-            connection = sqlite3.connect(self.path, timeout=WAIT / 1000)
+            address = f"{self.path.absolute().as_uri()}?mode={self._mode}"
+            connection = sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS)
             try:
                 connection.execute("PRAGMA foreign_keys = ON")
                 connection.execute("PRAGMA synchronous = NORMAL")  # with WAL, safe but for a power cut
@@ -94,7 +126,7 @@ class TrialStore:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            raise MannError(f"The file of trials {self.path} cannot be used: {error}.") from None
+            raise StoreError(f"The file of trials {self.path} cannot be used: {error}.") from None
 
     def begin(self, trial: TrialInfo) -> None:
         with self._open() as connection:
@@ -134,6 +166,17 @@ class TrialStore:
                 "ORDER BY started, trial, step"
             ).fetchall()
         return [(*row[:3], Answer(*row[3:])) for row in rows]
+
+
+def _layout(connection: sqlite3.Connection) -> list[list[tuple[object, ...]]]:
+    """Names, types and keys of the columns of both tables."""
+    return [connection.execute(f"PRAGMA table_info({table})").fetchall() for table in ("trials", "answers")]
+
+
+def _own_layout() -> list[list[tuple[object, ...]]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA)
+        return _layout(connection)
 
 
 def _now() -> str:

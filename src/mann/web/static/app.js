@@ -1,9 +1,10 @@
 // Four views, one at a time, named in the address.
 
-import { $, showError } from "./common.js";
+import { $, showError, showNote } from "./common.js";
 import * as memory from "./memory.js";
 import * as play from "./play.js";
 import * as results from "./results.js";
+import * as session from "./session.js";
 import * as versus from "./versus.js";
 
 const views = { play, memory, versus, results };
@@ -15,6 +16,7 @@ function go() {
   views[current]?.hide?.();
   current = name;
   showError("");
+  showNote("");
   for (const view of Object.keys(views)) $(`#view-${view}`).hidden = view !== name;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
@@ -24,6 +26,8 @@ function go() {
 }
 
 $("#error button").onclick = () => showError("");
+$("#note button").onclick = () => showNote("");
+session.start();
 for (const view of Object.values(views)) view.start();
 addEventListener("hashchange", go);
 go();

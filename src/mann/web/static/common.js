@@ -8,11 +8,14 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
-export function showError(message) {
-  const box = $("#error");
+/** One sentence at the foot of the window: what went wrong, or what there is to know. Empty: none. */
+const showIn = (selector) => (message) => {
+  const box = $(selector);
   $("span", box).textContent = message;
   box.hidden = !message;
-}
+};
+export const showError = showIn("#error");
+export const showNote = showIn("#note");
 
 /** Ask the server; a failure is thrown as an Error whose message is a sentence for people. */
 export async function ask(path, body) {
@@ -44,6 +47,9 @@ export async function attempt(work) {
 
 export const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
+/** Numbers from 0 to 1 that the server sent as bytes. */
+export const shares = (text) => Array.from(bytes(text), (level) => level / 255);
+
 export const percent = (share) => `${Math.round(100 * share)} %`;
 
 /** A 20×20 picture as the network sees it: black ink on white paper. */
@@ -71,10 +77,9 @@ export function prepareCanvas(canvas, width, height) {
   return context;
 }
 
-/** The slots as a grid of cells: usage fills, reading colours, writing frames. Returns cell geometry. */
-export function paintSlots(canvas, weights, selected = -1) {
+/** The slots as a grid of cells, from shares: usage fills, reading colours, writing frames. Returns cell geometry. */
+export function paintSlots(canvas, { usage, read, write }, selected = -1) {
   const width = canvas.clientWidth || 320;
-  const usage = bytes(weights.usage), read = bytes(weights.read), write = bytes(weights.write);
   const count = usage.length;
   const columns = Math.min(count, width < 420 ? 16 : 32);
   const cell = width / columns, rows = Math.ceil(count / columns);
@@ -88,11 +93,11 @@ export function paintSlots(canvas, weights, selected = -1) {
       context.fillRect(x, y, side, side);
       context.globalAlpha = 1;
     };
-    fill(shades.use, 0.1 + 0.45 * usage[slot] / 255);
+    fill(shades.use, 0.1 + 0.45 * usage[slot]);
     // Square roots: the eye should find a weight of 10 % too.
-    if (read[slot] > 5) fill(shades.read, Math.sqrt(read[slot] / 255));
-    if (write[slot] > 12) {
-      context.globalAlpha = Math.min(1, 0.3 + write[slot] / 255);
+    if (read[slot] > 0.02) fill(shades.read, Math.sqrt(read[slot]));
+    if (write[slot] > 0.05) {
+      context.globalAlpha = Math.min(1, 0.3 + write[slot]);
       context.strokeStyle = shades.write;
       context.lineWidth = 2.5;
       context.strokeRect(x + 1, y + 1, side - 2, side - 2);

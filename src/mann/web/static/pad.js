@@ -5,8 +5,10 @@ const EXPORT = 105; // pixels a side of what is sent, as the training data
 const FILL = 0.62; // of the side that a drawing fills when it is sent, as characters of the training data do
 
 export class Pad {
-  constructor(canvas, onChange) {
+  /** `onStart()` is called when the pen touches the paper, `onChange(done)` when the drawing has changed. */
+  constructor(canvas, onStart, onChange) {
     this.canvas = canvas;
+    this.onStart = onStart;
     this.onChange = onChange;
     this.strokes = [];
     this.active = null; // the pointer that draws
@@ -15,15 +17,29 @@ export class Pad {
     canvas.addEventListener("pointermove", (event) => this.move(event));
     for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => this.up(event));
     canvas.addEventListener("keydown", (event) => this.key(event));
-    canvas.addEventListener("blur", () => { this.cursor = null; this.paint(); });
+    canvas.addEventListener("blur", () => this.leave());
     new ResizeObserver(() => this.paint()).observe(canvas);
   }
 
   get empty() { return this.strokes.length === 0; }
 
-  clear() { this.strokes = []; this.changed(true); }
+  clear() { this.lift(); this.strokes = []; this.changed(true); }
 
-  undo() { this.strokes.pop(); this.changed(true); }
+  undo() { this.lift(); this.strokes.pop(); this.changed(true); }
+
+  /** What is drawn from here on is a new stroke. */
+  lift() {
+    this.active = null;
+    if (this.cursor) this.cursor.down = false;
+  }
+
+  /** The keyboard is used for something else: its pen is lifted. */
+  leave() {
+    const drawing = this.cursor?.down;
+    this.cursor = null;
+    if (drawing) this.changed(true);
+    else this.paint();
+  }
 
   point(event) {
     const box = this.canvas.getBoundingClientRect();
@@ -39,7 +55,8 @@ export class Pad {
     this.active = event.pointerId;
     this.canvas.setPointerCapture(event.pointerId);
     this.strokes.push([this.point(event)]);
-    this.changed(false);
+    this.paint(); // what it will be shows only when the pen moves, or is lifted: then it is a dot
+    this.onStart();
   }
 
   move(event) {
@@ -56,6 +73,7 @@ export class Pad {
   }
 
   key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const directions = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
     const direction = directions[event.key];
     if (!direction && ![" ", "Backspace", "Delete"].includes(event.key)) return;
@@ -64,17 +82,18 @@ export class Pad {
     if (event.key === "Backspace") return this.undo();
     if (event.key === "Delete") return this.clear();
     if (event.key === " ") {
+      if (event.repeat) return;
       this.cursor.down = !this.cursor.down;
-      if (this.cursor.down) this.strokes.push([[this.cursor.x, this.cursor.y]]);
-      return this.changed(!this.cursor.down);
+      if (!this.cursor.down) return this.changed(true);
+      this.strokes.push([[this.cursor.x, this.cursor.y]]);
+      this.paint();
+      return this.onStart();
     }
     const stride = event.shiftKey ? 0.01 : 0.04;
     this.cursor.x = Math.min(1, Math.max(0, this.cursor.x + stride * direction[0]));
     this.cursor.y = Math.min(1, Math.max(0, this.cursor.y + stride * direction[1]));
-    if (this.cursor.down) {
-      if (this.empty) this.strokes.push([]);
-      this.strokes.at(-1).push([this.cursor.x, this.cursor.y]);
-    }
+    if (!this.cursor.down) return this.paint();
+    this.strokes.at(-1).push([this.cursor.x, this.cursor.y]);
     this.changed(false);
   }
 
@@ -99,14 +118,18 @@ export class Pad {
     }
   }
 
-  ink(context, side, place) {
-    context.strokeStyle = "#111";
-    context.lineWidth = PEN * side;
+  ink(context, side, place, pen = PEN) {
+    context.strokeStyle = context.fillStyle = "#111";
+    context.lineWidth = pen * side;
     context.lineCap = context.lineJoin = "round";
     for (const stroke of this.strokes) {
+      // A dot where the pen came down: browsers paint nothing for a line without length.
+      context.beginPath();
+      context.arc(...place(stroke[0]), pen * side / 2, 0, 2 * Math.PI);
+      context.fill();
       context.beginPath();
       context.moveTo(...place(stroke[0]));
-      for (const point of stroke.length > 1 ? stroke.slice(1) : stroke) context.lineTo(...place(point));
+      for (const point of stroke.slice(1)) context.lineTo(...place(point));
       context.stroke();
     }
   }
@@ -125,9 +148,11 @@ export class Pad {
     };
     const [left, right] = range(0), [top, bottom] = range(1);
     const extent = Math.max(right - left, bottom - top);
-    const scale = extent > 0.05 ? Math.min(2.5, FILL / extent) : 1; // a dot stays a dot
+    const dot = extent < 0.05; // it stays a dot, of a thick pen: a thin one's is hardly seen in 20×20 pixels
+    const scale = dot ? 1 : Math.min(2.5, FILL / extent);
     const middle = [(left + right) / 2, (top + bottom) / 2];
-    this.ink(context, EXPORT, (point) => point.map((value, i) => EXPORT * (0.5 + scale * (value - middle[i]))));
+    const place = (point) => point.map((value, i) => EXPORT * (0.5 + scale * (value - middle[i])));
+    this.ink(context, EXPORT, place, dot ? 2 * PEN : PEN);
     return canvas.toDataURL("image/png").split(",")[1];
   }
 }

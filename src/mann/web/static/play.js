@@ -1,78 +1,126 @@
 // Draw a symbol, see the prediction at once, name it, draw the next.
 
-import { $, ask, attempt, element, paintSlots, percent, thumbnail } from "./common.js";
+import { $, ask, attempt, element, paintSlots, percent, shares, showError, thumbnail } from "./common.js";
+import * as example from "./example.js";
+import { reason } from "./explain.js";
 import { Pad } from "./pad.js";
+import { change, check, onSession, refresh } from "./session.js";
 
 const EVERY = 250; // milliseconds between predictions while drawing
+const DOUBLE_CLICK = 600; // milliseconds
+const LONG = 14; // letters of a name that is set smaller, so that it stays on one line
 
-let pad, running = false, wanted = false, last = 0, guess = null, strip = null;
+let pad, drawing = 0, timer = null, running = false, wanted = false, strip = null;
+let teaching = false, taughtAt = -Infinity;
 
 export function start() {
-  pad = new Pad($("#pad"), (done) => changed(done));
-  $("#undo").onclick = () => pad.undo();
-  $("#clear").onclick = () => pad.clear();
-  $("#forget").onclick = () => attempt(async () => {
-    showSession(await ask("/api/forget", {}));
-    strip = null;
-    pad.clear();
-    paintStrip();
-  });
+  // Before the pad's own: whoever takes the pen ends the example.
+  for (const name of ["pointerdown", "keydown"]) {
+    $("#pad").addEventListener(name, () => example.stop() && pad.clear());
+  }
+  pad = new Pad($("#pad"), started, changed);
+  $("#undo").onclick = () => { example.stop(); pad.undo(); };
+  $("#clear").onclick = () => { example.stop(); pad.clear(); };
+  $("#example").onclick = () => {
+    $("#pad").focus({ preventScroll: true });
+    example.play(pad, $("#name"), teach);
+  };
+  $("#note button").addEventListener("click", () => example.stop());
+  $("#forget").onclick = () => {
+    example.stop();
+    $("#forget-dialog").showModal();
+  };
+  $("#forget-dialog").onclose = () => {
+    if ($("#forget-dialog").returnValue === "forget") forget();
+    $("#forget-dialog").returnValue = "";
+  };
   $("#teach").onsubmit = (event) => {
     event.preventDefault();
+    example.stop();
     teach($("#name").value);
   };
+  document.addEventListener("keydown", (event) => {
+    const undo = event.key.toLowerCase() === "z" && (event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey;
+    // In a field that holds text, it takes back letters.
+    if (!undo || $("#view-play").hidden || (event.target.matches("input") && event.target.value)) return;
+    event.preventDefault();
+    example.stop();
+    pad.undo();
+  });
+  onSession(showSession);
   new ResizeObserver(paintStrip).observe($("#strip"));
   showGuess(null);
 }
 
 export async function show() {
-  await attempt(async () => {
-    const session = await ask("/api/session");
-    showSession(session);
-    strip ??= session.memory;
-  });
+  await refresh();
   paintStrip();
 }
 
+export function hide() { example.stop(); }
+
+function started() {
+  $("#hint").hidden = true;
+}
+
 function changed(done) {
+  $("#hint").hidden = $("#example").disabled = !pad.empty;
   if (pad.empty) {
+    drawing += 1;
+    clearTimeout(timer);
+    timer = null;
     showGuess(null);
-    return;
+  } else if (done) {
+    predict();
+  } else {
+    timer ??= setTimeout(predict, EVERY);
   }
-  if (done || performance.now() - last > EVERY) predict();
 }
 
 async function predict() {
+  clearTimeout(timer);
+  timer = null;
   wanted = true;
   if (running) return; // the newest drawing is asked for when this answer is here
   running = true;
   while (wanted && !pad.empty) {
     wanted = false;
-    last = performance.now();
+    const asked = drawing;
     const answer = await attempt(() => ask("/api/predict", { image: pad.png() }));
-    if (answer && !pad.empty) showGuess(answer);
+    if (!answer) break;
+    if (asked === drawing) showGuess(answer);
+    await check(answer);
   }
   running = false;
 }
 
+/** The three lines that never change their height: what is going on, a name, a remark. */
+function say(heading, name, remark, isNew = false) {
+  const text = $("#guess .guess");
+  $("#guess .label").textContent = heading;
+  text.textContent = text.title = name;
+  text.classList.toggle("new", isNew);
+  text.classList.toggle("long", name.length > LONG);
+  $("#guess .remark").textContent = remark;
+}
+
 function showGuess(answer) {
-  guess = answer;
-  const text = $("#guess .guess"), remark = $("#guess .remark"), ranking = $("#ranking");
-  $("#guess .label").textContent = answer ? "I think this is" : "Waiting for a drawing";
-  text.textContent = !answer ? "…" : answer.guess ?? "something new";
-  text.classList.toggle("new", !!answer && answer.guess === null);
-  ranking.replaceChildren();
-  remark.textContent = "";
-  if (!answer) return;
-  remark.textContent = answer.ranked.length
+  $("#ranking").replaceChildren();
+  $("#because").textContent = "";
+  if (!answer) {
+    say("Waiting for a drawing", "…", "");
+    return;
+  }
+  const unknown = answer.guess === null;
+  say("I think this is", answer.guess ?? "something new", answer.ranked.length
     ? `${percent(answer.confidence)} sure. Name it to teach it, right or wrong.`
-    : "I have not learned anything yet. Give it a name below.";
+    : "I have not learned anything yet. Give it a name.", unknown);
   const rows = [...answer.ranked.map((r) => [r.label, r.probability, ""]), ["something new", answer.new, "new"]];
   if (answer.ranked.length) {
     for (const [label, share, kind] of rows.sort((a, b) => b[1] - a[1]).slice(0, 5)) {
       const bar = element("span");
       bar.style.width = `${100 * share}%`;
-      ranking.append(element("li", { className: kind },
+      $("#ranking").append(element("li", { className: kind },
         element("span", { className: "name", textContent: label, title: label }),
         element("span", { className: "track" }, bar),
         element("span", { className: "percent", textContent: percent(share) })));
@@ -82,42 +130,57 @@ function showGuess(answer) {
     strip = { ...answer.memory, write: strip?.write ?? answer.memory.write };
     paintStrip();
   }
+  if (answer.because && answer.ranked.length) $("#because").textContent = reason(answer);
 }
 
 async function teach(label) {
+  if (teaching) return;
   if (pad.empty) {
+    if (performance.now() - taughtAt < DOUBLE_CLICK) return; // the second click of a double click
+    showError("Draw the symbol first, then give it a name.");
     $("#pad").focus();
-    await attempt(() => { throw new Error("Draw the symbol first, then give it a name."); });
     return;
   }
-  const image = pad.png();
-  const session = await attempt(() => ask("/api/learn", { image, label }));
-  if (!session) return;
+  teaching = true;
+  const answer = await attempt(() => change("/api/learn", { image: pad.png(), label }));
+  teaching = false;
+  if (!answer) return;
+  taughtAt = performance.now();
   $("#name").value = "";
   pad.clear();
-  showSession(session);
-  strip = session.memory;
-  paintStrip();
+  const { label: name, examples } = answer.learned;
+  say("Learned", name, examples === 1 ? "From one example. Draw it again, and I should know it."
+    : `From ${examples} examples. Draw it again, or something else.`);
   $("#pad").focus({ preventScroll: true });
 }
 
+const forget = () => attempt(async () => {
+  await change("/api/forget", {});
+  pad.clear();
+});
+
 function showSession(session) {
   for (const place of document.querySelectorAll("[data-model]")) place.textContent = session.model;
-  $("#no-symbols").hidden = session.symbols.length > 0;
-  $("#symbols").hidden = $("#forget").hidden = session.symbols.length === 0;
+  const count = session.symbols.length;
+  $("#no-symbols").hidden = count > 0;
+  $("#example").classList.toggle("gone", count > 0); // it keeps its place: its neighbours shall not move
+  $("#symbols").hidden = $("#forget").hidden = count === 0;
+  $("#forget-count").textContent = count === 1 ? "the symbol" : `all ${count} symbols`;
   $("#symbols tbody").replaceChildren(...session.symbols.map((symbol) => element("tr", {},
     element("td", { textContent: symbol.label }),
     element("td", {}, ...symbol.pictures.map(thumbnail)),
     element("td", { className: "number", textContent: symbol.examples === 1 ? "once" : `${symbol.examples} times` }))));
   $("#chips").replaceChildren(...session.symbols.slice(-12).map((symbol) => element("button", {
-    type: "button", textContent: symbol.label, onclick: () => teach(symbol.label),
-    title: `Teach this drawing as ${symbol.label}`,
+    type: "button", textContent: symbol.label, title: `Teach this drawing as ${symbol.label}`,
+    onclick: () => { example.stop(); teach(symbol.label); },
   })));
+  strip = session.memory;
+  paintStrip();
 }
 
 function paintStrip() {
   const canvas = $("#strip");
   if (!canvas.clientWidth) return;
-  const blank = btoa("\0".repeat(128));
-  paintSlots(canvas, strip ?? { read: blank, write: blank, usage: blank });
+  const of = (name) => (strip ? shares(strip[name]) : Array(128).fill(0));
+  paintSlots(canvas, { read: of("read"), write: of("write"), usage: of("usage") });
 }

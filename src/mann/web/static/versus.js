@@ -1,8 +1,10 @@
 // The paper's human experiment: answer, be told, two seconds, the next picture; no way back.
 
-import { $, ask, attempt, element } from "./common.js";
+import { $, ask, attempt, element, showError, thumbnail } from "./common.js";
 
 const PAUSE = 2000; // milliseconds between the feedback and the next picture, as in the paper
+
+const WIDTHS = { network: 7, you: 3, paper: 1.5 }; // of the lines in the chart
 
 let trial = null, shownAt = 0, waiting = false;
 
@@ -10,7 +12,7 @@ export function start() {
   $("#digits").append(...[1, 2, 3, 4, 5].map((digit) => element("button", {
     type: "button", textContent: digit, onclick: () => answer(digit),
   })));
-  $("#begin").onclick = () => begin(false); // a trial run
+  $("#begin").onclick = $("#begin-anew").onclick = () => begin(false); // a trial run
   $("#skip").onclick = () => begin(true);
   $("#again").onclick = () => begin(true);
   document.addEventListener("keydown", (event) => {
@@ -21,24 +23,38 @@ export function start() {
 
 export async function show() {
   if (trial) return;
-  const about = await attempt(() => ask("/api/experiment"));
+  const [about, current] = await attempt(() => Promise.all([ask("/api/experiment"), ask("/api/trial")])) ?? [];
   if (!about) return;
   $("[data-length]").textContent = about.length;
   $("[data-dataset]").textContent = about.dataset;
+  if (current.trial && !trial) takeUp(current); // the page was loaded anew
+}
+
+/** Show one of the four: what it is about, the trial, its outcome, or that it is lost. */
+function turnTo(name) {
+  for (const card of ["intro", "trial", "outcome", "lost"]) $(`#${card}`).hidden = card !== name;
+}
+
+/** Go on with a trial where the server is. */
+function takeUp(current) {
+  waiting = false;
+  if (current.result) {
+    trial = current;
+    finish(current, current.result);
+  } else {
+    turnTo("trial");
+    present(current);
+  }
 }
 
 async function begin(scored) {
   const next = await attempt(() => ask("/api/trial", { scored }));
-  if (!next) return;
-  $("#intro").hidden = $("#outcome").hidden = true;
-  $("#trial").hidden = false;
-  $("#trial-kind").textContent = next.scored ? "Scored trial" : "Trial run, not scored";
-  waiting = false;
-  present(next);
+  if (next) takeUp(next);
 }
 
 function present(next) {
   trial = next;
+  $("#trial-kind").textContent = next.scored ? "Scored trial" : "Trial run, not scored";
   $("#skip").hidden = next.scored || !next.practised;
   $("#trial-picture").src = `data:image/png;base64,${next.picture}`;
   $("#trial-picture").hidden = false;
@@ -65,8 +81,9 @@ async function answer(digit) {
     trial: current.trial, step: current.step, answer: digit, seconds: Math.round(seconds * 1000) / 1000,
   }));
   if (!told) {
-    waiting = false;
     setDigits(false);
+    waiting = false;
+    await recover(current);
     return;
   }
   $("#trial-picture").hidden = true;
@@ -83,9 +100,22 @@ async function answer(digit) {
   else present(told.next);
 }
 
+/** An answer was refused: another tab has gone on with the trial, or the server no longer knows it. */
+async function recover(current) {
+  const known = await ask("/api/trial").catch(() => null); // no answer at all: the sentence for that is shown
+  if (!known || trial !== current) return;
+  if (known.trial !== current.trial) {
+    trial = null;
+    showError("");
+    turnTo("lost");
+    $("#begin-anew").focus();
+  } else if (known.step !== current.step || known.result) {
+    takeUp(known);
+  }
+}
+
 function finish(current, result) {
-  $("#trial").hidden = true;
-  $("#outcome").hidden = false;
+  turnTo("outcome");
   const { you, network } = result.overall;
   $("#outcome-title").textContent = current.scored ? "Your result" : "The trial run is over";
   $("#outcome-text").textContent = `You were right on ${you} % of the pictures, the network on ${network} %. ` +
@@ -102,7 +132,21 @@ function finish(current, result) {
       ...shown.map((i) => element("th", { textContent: i })))),
     element("tbody", {}, ...rows.map(([name, , values]) => element("tr", {}, element("td", { textContent: name }),
       ...shown.map((i) => element("td", { textContent: cell(values[i - 1]) }))))));
-  $("#again").focus();
+  showPictures(result.pictures);
+  $("#again").focus({ preventScroll: true });
+  scrollTo(0, 0);
+}
+
+/** Every picture with what it was and what both said, in the order in which they came. */
+function showPictures(pictures) {
+  const verdict = (who, said, label) => {
+    const right = said === label;
+    return element("span", { className: right ? "right" : "wrong" }, `${who} ${right ? "✓" : "✗"} ${said}`);
+  };
+  $("#pictures").replaceChildren(...pictures.map((one) => element("li", {},
+    thumbnail(one.picture),
+    element("b", { textContent: one.label, title: `Picture ${one.step}: the right digit, seen ${one.instance}×` }),
+    verdict("You", one.you, one.label), verdict("Net", one.network, one.label))));
 }
 
 /** Lines over instances, in real pixels, so that the letters are as large on a phone as elsewhere. */
@@ -127,12 +171,13 @@ function drawChart(rows, instances) {
   for (const i of instances) svg.append(make("text", { x: x(i), y: bottom + 20, "text-anchor": "middle" }, i));
   svg.append(make("text", { x: (left + right) / 2, y: bottom + 40, "text-anchor": "middle" }, "times the character was seen"));
   const names = [];
-  for (const [name, kind, values] of rows) {
+  // The widest first: where lines and marks coincide, the thinner lie upon the wider, and all can be seen.
+  for (const [name, kind, values] of rows.toReversed().sort((a, b) => WIDTHS[b[1]] - WIDTHS[a[1]])) {
     const points = instances.filter((i) => values[i - 1] !== null).map((i) => [x(i), y(values[i - 1])]);
     if (!points.length) continue;
-    const group = make("g", { class: kind });
-    group.append(make("path", { d: "M" + points.map((point) => point.join(" ")).join("L") }));
-    for (const [px, py] of points) group.append(make("circle", { cx: px, cy: py, r: 4 }));
+    const width = WIDTHS[kind], group = make("g", { class: kind });
+    group.append(make("path", { d: "M" + points.map((point) => point.join(" ")).join("L"), "stroke-width": width }));
+    for (const [px, py] of points) group.append(make("circle", { cx: px, cy: py, r: 2 + width }));
     svg.append(group);
     names.push({ name, group, height: points.at(-1)[1] });
   }

@@ -1,0 +1,211 @@
+"""From any picture to its ink: what every picture goes through before the network sees it.
+
+A drawing of 105×105 pixels on plain paper is in the form of the training data and stays where it is. Anything
+else is brought to that form as the playground does it: the ink is found, centred and scaled to the size that
+characters of the training data have. On paper that is not plain, as in a photograph, the sheet is found first,
+uneven light and shadows are divided out, and ruled lines and specks are left out.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, UInt8
+from PIL import Image
+from scipy import ndimage
+
+from mann.data.decode import Grey, border_of, read_grey
+from mann.data.images import SIDE
+from mann.data.sheet import find_sheet, flatten_sheet
+from mann.errors import MannError
+
+EXTENT = 68  # pixels of 105 that the longer side of a drawing has: the median of Omniglot's training classes
+STROKE = (3.2, 5.0)  # pixels of 105, between which the width of strokes is brought
+
+_LEAST_CONTRAST = 8 / 255  # between ink and paper; below it there is only noise
+_PLAIN = 0.04  # of the contrast, by which plain paper differs from its level at most …
+_MOSTLY = 0.9  # … in this part of it
+_SHADE = 0.2  # of the logarithm of light, that a shadow takes away at least
+_WIDEST = 0.08  # of the longer side: the width of a stroke at most, where there may be hard shadows …
+_WIDEST_AREA = 0.33  # … and where there are none
+_DARK = 0.03  # added to levels before taking ratios, so that noise in the dark counts for little
+_FINE = 3  # times as many pixels while strokes are widened or thinned
+
+Mask = Bool[np.ndarray, "height width"]
+
+
+class _Ink(NamedTuple):
+    """How much ink there is at each pixel: 0 is paper, `full` what a typical stroke has."""
+
+    amount: Grey
+    full: float
+    faint: float  # up to here it is still paper
+
+
+def normalise_image(
+    image: Image.Image | np.ndarray | str | Path, name: str = "the image"
+) -> UInt8[np.ndarray, "105 105"]:
+    """Any one image as 105×105 levels of ink: 0 is paper, 255 full ink.
+
+    Takes a file, a PIL image of any mode, or an array H×W or H×W×1, 2, 3 or 4 (grey, grey and alpha, RGB,
+    RGBA) of booleans, integers, or floats in 0 … 1 or 0 … 255, on light or dark paper. A MannError names a
+    file by its path and anything else by `name`.
+    """
+    if isinstance(image, str | Path):
+        name = str(image)
+    grey = read_grey(image, name)
+    ink = _ink_on_plain_paper(grey)
+    if ink is not None and grey.shape == (SIDE, SIDE):
+        return _levels(ink)
+    ink = ink or _ink_in_photograph(grey)
+    if ink is None:
+        raise MannError(f"Cannot use {name}: it is blank, with no ink that differs from the paper.")
+    return _frame(ink)
+
+
+def _ink_on_plain_paper(grey: Grey) -> _Ink | None:
+    """What differs from the paper, where all of the paper has one level; None where it has not.
+
+    Paper is what the border mostly shows, whether light or dark.
+    """
+    # The median: strokes may touch the border as long as they cover less than half of it.
+    paper = np.percentile(grey[border_of(grey.shape)], 50, method="higher").astype(np.float32)
+    change = grey - paper
+    darkest, lightest = np.percentile(change, [0.05, 99.95])  # a few stray pixels are not ink
+    strongest = max(-darkest, lightest)
+    if strongest < _LEAST_CONTRAST:
+        return None
+    ink = -change if -darkest >= lightest else change
+    nearly = np.abs(change) < strongest / 2
+    if (np.abs(change[nearly]) <= _PLAIN * strongest).mean() < _MOSTLY:
+        return None
+    if _comes_in_from_outside(np.abs(change) > strongest / 4, _WIDEST_AREA / 3):
+        return None
+    # Thin strokes lose contrast when scaled down, so full ink is what a typical stroke still has; and the
+    # paper of a scan is uneven, so levels that are common at the border (if faint) are still paper.
+    full = float(np.median(ink[ink > strongest / 2]))
+    faint = float(np.clip(np.percentile(ink[border_of(ink.shape)], 75), 0, full / 4))
+    return _Ink(ink, full, faint)
+
+
+def _comes_in_from_outside(mask: Mask, half_width: float) -> bool:
+    """Whether something thicker than a stroke reaches the edge: a shadow, or the ground under a sheet."""
+    thick = half_width * max(mask.shape)
+    edge = np.ones(mask.shape, bool)
+    edge[1:-1, 1:-1] = False
+    if mask[edge].sum() <= thick:
+        return False
+    return bool(ndimage.distance_transform_edt(mask)[edge].max() > thick)
+
+
+def _ink_in_photograph(grey: Grey) -> _Ink | None:
+    """Strokes on paper of any light and shade; None where there are none."""
+    if np.ptp(np.percentile(grey, [0.05, 99.95])) < _LEAST_CONTRAST:
+        return None
+    corners = find_sheet(grey)
+    on_sheet = None if corners is None else _strokes_on(flatten_sheet(grey, corners))
+    return on_sheet or _strokes_on(grey)
+
+
+def _strokes_on(grey: Grey) -> _Ink | None:
+    """Strokes on paper that fills the picture; None where there are none."""
+    amount = _strokes(np.log(ndimage.gaussian_filter(grey, 1.0) + _DARK))
+    amount = amount - np.median(amount)
+    noise = 1.4826 * np.median(np.abs(amount))
+    strongest = np.percentile(amount, 99.95)
+    if strongest < max(_LEAST_CONTRAST, 5 * noise):
+        return None
+    full = float(np.median(amount[amount > strongest / 2]))
+    return _Ink(amount, full, full / 4)
+
+
+def _strokes(levels: Grey) -> Grey:
+    """How much darker than its paper each pixel is; or lighter, if the strokes are lighter than the paper.
+
+    The paper's level is a closing (opening) by a square that no stroke can hold: it follows light and the
+    straight edge of a shadow as they are, and passes over strokes.
+    """
+    widest = _WIDEST if _has_hard_shadow(levels) else _WIDEST_AREA
+    dark, light = _dark_lines(levels, widest), _dark_lines(-levels, widest)
+    # In a light drawing the gaps between strokes are dark lines as well, but as dark as everything around.
+    excess = levels - _surroundings(levels)
+    return dark if np.median(-excess[_strong(dark)]) >= np.median(excess[_strong(light)]) else light
+
+
+def _has_hard_shadow(levels: Grey) -> bool:
+    coarse = levels[::4, ::4]
+    change = coarse - np.median(coarse)
+    return any(_comes_in_from_outside(mask, _WIDEST / 2) for mask in (change < -_SHADE, change > _SHADE))
+
+
+def _dark_lines(levels: Grey, widest: float) -> Grey:
+    """By how much each pixel is darker than its surroundings, within what is narrower than `widest`."""
+    return ndimage.grey_closing(levels, round(widest * max(levels.shape)) | 1, mode="nearest") - levels
+
+
+def _strong(amount: Grey) -> Mask:
+    return amount >= np.percentile(amount, 99.95) / 2
+
+
+def _surroundings(levels: Grey) -> Grey:
+    """The median level within a quarter of the picture: that of the paper, since ink is the lesser part."""
+    height, width = levels.shape
+    scale = 80 / max(height, width)
+    small = Image.fromarray(levels).resize(
+        (max(1, round(width * scale)), max(1, round(height * scale))), Image.Resampling.BOX
+    )
+    median = ndimage.median_filter(np.asarray(small), 21, mode="nearest")
+    return np.asarray(Image.fromarray(median).resize((width, height), Image.Resampling.BILINEAR))
+
+
+def _without_specks(mask: Mask) -> Mask:
+    """The drawing alone: no dust, and nothing small that the edge of the picture cuts off."""
+    labels, count = ndimage.label(mask, np.ones((3, 3)))
+    if count <= 1:
+        return mask
+    sizes = np.bincount(labels.ravel(), minlength=count + 1)[1:]
+    keep = sizes >= 0.02 * sizes.max()
+    at_edge = np.unique(np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]]))
+    for label in at_edge[at_edge > 0]:
+        keep[label - 1] &= sizes[label - 1] >= 0.5 * sizes.max()
+    return np.concatenate([[False], keep])[labels]
+
+
+def _levels(ink: _Ink) -> UInt8[np.ndarray, "height width"]:
+    return np.rint(255 * np.clip((ink.amount - ink.faint) / (ink.full - ink.faint), 0, 1)).astype(np.uint8)
+
+
+def _frame(ink: _Ink) -> UInt8[np.ndarray, "105 105"]:
+    """Centre the drawing, scale it, and bring its strokes to the width of a pen."""
+    mask = _without_specks(ink.amount > (ink.full + ink.faint) / 2)
+    (top, bottom), (left, right) = (_span(np.asarray(mask.any(axis=axis))) for axis in (1, 0))
+    extent = max(bottom - top, right - left)
+    solid = mask[top:bottom, left:right].mean() > 0.6
+    dot = solid and extent <= 0.05 * max(mask.shape)  # a dot stays a dot
+    window = max(mask.shape) if dot else extent * SIDE / EXTENT
+    corner = np.array([left + right - window, top + bottom - window]) / 2
+    whole = np.floor(corner).astype(int), np.ceil(corner + window).astype(int)
+    within = corner - whole[0]
+    levels = np.where(mask, np.clip((ink.amount - ink.faint) / (ink.full - ink.faint), 0, 1), 0)
+    fine = Image.fromarray(levels).crop((*whole[0].tolist(), *whole[1].tolist()))
+    side = _FINE * SIDE
+    scaled = fine.resize((side, side), Image.Resampling.BICUBIC, (*within, *(within + window)))
+    cover = np.asarray(scaled)  # hairlines lost contrast: half of what a typical stroke has is its edge
+    return _redraw(cover > np.median(cover[cover > cover.max() / 2]) / 2)
+
+
+def _span(any_ink: Bool[np.ndarray, "length"]) -> tuple[int, int]:
+    places = np.nonzero(any_ink)[0]
+    return int(places[0]), int(places[-1]) + 1
+
+
+def _redraw(mask: Mask) -> UInt8[np.ndarray, "105 105"]:
+    """Widen or thin the strokes of a drawing of `_FINE` times the size, and average."""
+    inside = ndimage.distance_transform_edt(mask) - 0.5
+    outside = ndimage.distance_transform_edt(~mask) - 0.5
+    # Of a band, the mean distance to its edge is a quarter of its width.
+    width = 4 * inside[mask].mean() / _FINE
+    filled = width > 2 * STROKE[1]  # no stroke at all
+    change = 0 if filled else (np.clip(width, *STROKE) - width) / 2 * _FINE
+    cover = np.clip(np.where(mask, inside, -outside) + change + 0.5, 0, 1)
+    return np.asarray(Image.fromarray(np.rint(255 * cover).astype(np.uint8)).reduce(_FINE))

@@ -1,0 +1,186 @@
+"""Key and value apart: what to find in one place, what to tell in another, both straight from the input.
+
+At step t the label y_{t−1} of the picture before has arrived, and the pair (key of x_{t−1}, y_{t−1}) is written
+into the oldest slot. The key of x_t, made from the encoded picture alone, is then compared with all keys by
+cosine; a softmax over the most similar slots, and over one more place that stands for "none of them", blends
+their values. So nothing but the key is compared, nothing but the value is told, and reading says by itself how
+likely it is that x_t is something new.
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from mann.errors import MannError, check_range
+from mann.layers import Linear
+from mann.memory.addressing import normalise
+from mann.memory.base import Memory, MemoryTrace, SlotConfig
+
+TINY = 1e-4  # added to a blended value before its logarithm
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyValueConfig(SlotConfig, kind="keyvalue"):
+    """Pairs of key and label in a ring of slots, found by the key alone."""
+
+    slots: int = 256
+    """Slots (M): pairs that are held; the oldest is overwritten."""
+    width: int = 64
+    """Width of a key (W)."""
+    heads: int = 1
+    """Read heads (R), each with keys of its own."""
+    neighbours: int = 0
+    """Read only from so many most similar slots (K); 0 means from all."""
+    initial_strength: float = 10.0
+    """Where the key strength β of every head starts."""
+    initial_threshold: float = 0.5
+    """Where the similarity starts at which a head finds "none of them" as likely as a slot."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("The memory's neighbours", self.neighbours, 0, self.slots)
+        if not (math.isfinite(self.initial_strength) and self.initial_strength > 0):
+            raise MannError(f"The initial key strength must be positive, not {self.initial_strength}.")
+        if not -1 <= self.initial_threshold <= 1:
+            raise MannError(
+                f"A similarity lies between -1 and 1, the threshold {self.initial_threshold} does not."
+            )
+
+    def build(self, query: int, inputs: tuple[int, int], *, key: PRNGKeyArray) -> "KeyValue":
+        return KeyValue(self, *inputs, key=key)
+
+
+class KeyValueState(NamedTuple):
+    keys: Float[Array, "slots heads width"]  # of unit length; the newest last
+    values: Float[Array, "slots label"]
+    filled: Float[Array, "slots"]  # 1 for slots that hold a pair
+    pending: Float[Array, "heads width"]  # the key of x_{t−1}, which waits for its label
+    read_weights: Float[Array, "heads slots"]  # kept for the trace
+
+
+class KeyValue(Memory):
+    """A ring of pairs: the oldest first, the newest last."""
+
+    keys: Linear
+    strength: Float[Array, "heads"]  # log β
+    threshold: Float[Array, "heads"]
+    slots: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+    heads: int = eqx.field(static=True)
+    labels: int = eqx.field(static=True)
+    neighbours: int = eqx.field(static=True)
+
+    def __init__(self, config: KeyValueConfig, features: int, labels: int, *, key: PRNGKeyArray) -> None:
+        self.keys = Linear(features, config.heads * config.width, key=key)
+        self.strength = jnp.full(config.heads, math.log(config.initial_strength), jnp.float32)
+        self.threshold = jnp.full(config.heads, config.initial_threshold, jnp.float32)
+        self.slots, self.width, self.heads, self.labels = config.slots, config.width, config.heads, labels
+        self.neighbours = config.neighbours
+
+    @property
+    def read_size(self) -> int:
+        """Per head: the blended value, its logarithm, how likely "none of them" is, and the highest similarity."""
+        return self.heads * (2 * self.labels + 2)
+
+    @property
+    def direct_size(self) -> int:
+        return self.heads * self.width + self.labels
+
+    def project(
+        self, features: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
+    ) -> Float[Array, "*time direct"]:
+        return jnp.concatenate([self.keys(features), previous_label], axis=-1)
+
+    def initial_state(self) -> KeyValueState:
+        return KeyValueState(
+            jnp.zeros((self.slots, self.heads, self.width)),
+            jnp.zeros((self.slots, self.labels)),
+            jnp.zeros(self.slots),
+            jnp.zeros((self.heads, self.width)),
+            jnp.zeros((self.heads, self.slots)),
+        )
+
+    def __call__(
+        self, query: Float[Array, "query"], state: KeyValueState
+    ) -> tuple[Float[Array, "reads"], Any]:
+        raw, label = jnp.split(query[query.shape[0] - self.direct_size :], [self.heads * self.width])
+        present = jnp.max(jnp.abs(label)) > 0  # the null label names nothing
+
+        def push(old: Array, new: Array) -> Array:
+            return jnp.where(present, jnp.concatenate([old[1:], new[None]]), old)
+
+        keys = push(state.keys, state.pending)
+        values, filled = push(state.values, label), push(state.filled, jnp.ones(()))
+        now = normalise(raw.reshape(self.heads, self.width))
+        similarity = jnp.einsum("hw,shw->hs", now, keys)
+        reads, weights = self.read(similarity, values, filled[None] > 0)
+        return reads, KeyValueState(keys, values, filled, now, weights)
+
+    def read(
+        self,
+        similarity: Float[Array, "heads places"],
+        values: Float[Array, "places label"],
+        held: Bool[Array, "1 places"],
+    ) -> tuple[Float[Array, "reads"], Float[Array, "heads places"]]:
+        """What the heads tell, and where they looked."""
+        similarity = jnp.where(held, similarity, -2.0)  # below every cosine
+        best = jnp.max(similarity, axis=-1)
+        if 0 < self.neighbours < similarity.shape[-1]:
+            least = jax.lax.top_k(similarity, self.neighbours)[0][:, -1:]
+            held = held & (similarity >= jax.lax.stop_gradient(least))
+        beta = jnp.exp(self.strength)[:, None]
+        logits = jnp.where(held, beta * similarity, -jnp.inf)  # in this order: 0 · ∞ has no gradient
+        logits = jnp.concatenate([beta * self.threshold[:, None], logits], axis=-1)
+        weights = jax.nn.softmax(logits, axis=-1)  # the first place: none of them
+        blended = weights[:, 1:] @ values
+        told = jnp.concatenate(
+            [blended, jnp.log(blended + TINY), weights[:, :1], jnp.maximum(best, -1.0)[:, None]], axis=-1
+        )
+        return told.reshape(-1), weights[:, 1:]
+
+    @property
+    def stands_alone(self) -> bool:
+        return True
+
+    def unroll(
+        self, direct: Float[Array, "time direct"], state: KeyValueState
+    ) -> tuple[Float[Array, "time reads"], KeyValueState]:
+        """A whole episode at once: every step looks at the pairs that are there by then.
+
+        Places are the slots at the start, the oldest first, and then one pair per step.
+        """
+        raw, labels = jnp.split(direct, [self.heads * self.width], axis=1)
+        steps, slots = len(raw), self.slots
+        now = normalise(raw.reshape(steps, self.heads, self.width))
+        waiting = jnp.concatenate([state.pending[None], now[:-1]])  # the key that gets its label at each step
+        present = jnp.max(jnp.abs(labels), axis=1) > 0
+        writes = jnp.cumsum(present)  # so far, this step included
+        keys, values = jnp.concatenate([state.keys, waiting]), jnp.concatenate([state.values, labels])
+        old = (jnp.arange(slots)[None] >= writes[:, None]) & (state.filled[None] > 0)
+        later = writes[:, None] - writes[None]  # pairs written since
+        new = present[None] & (later >= 0) & (later < slots) & jnp.tri(steps, dtype=bool)
+        similarity = jnp.einsum("thw,phw->thp", now, keys)
+        held = jnp.concatenate([old, new], axis=1)[:, None]
+        reads, weights = jax.vmap(self.read, in_axes=(0, None, 0))(similarity, values, held)
+
+        # Where each place is at the end: what was overwritten, or never written, is dropped.
+        ages = jnp.concatenate([jnp.arange(slots), slots + writes - 1]) - writes[-1]
+        kept = jnp.concatenate([jnp.ones(slots, bool), present]) & (ages >= 0)
+        slot = jnp.where(kept, ages, slots)
+
+        def settle(places: Array) -> Array:
+            return jnp.zeros((slots, *places.shape[1:])).at[slot].set(places, mode="drop")
+
+        filled = settle(jnp.concatenate([state.filled, jnp.ones(steps)]))
+        last = KeyValueState(settle(keys), settle(values), filled, now[-1], settle(weights[-1].T).T)
+        return reads, last
+
+    def trace(self, state: KeyValueState) -> MemoryTrace:
+        newest = jax.nn.one_hot(self.slots - 1, self.slots)[None]
+        contents = jnp.concatenate([state.keys.reshape(self.slots, -1), state.values], axis=-1)
+        return MemoryTrace(state.read_weights, newest, None, contents)

@@ -1,0 +1,57 @@
+"""JAX on this machine: its devices, and where compiled programs are kept. Call before JAX computes anything."""
+
+import os
+from contextlib import suppress
+
+from mann.errors import check_range
+from mann.files import cache_dir
+
+MOST_DEVICES = 256  # that a CPU is split into: thousands take minutes to start
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"  # inside one device
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def prepare_jax(devices: int = 0) -> None:
+    """What every command of `mann` does first: CPU devices, and a cache of compiled programs.
+
+    Args:
+        devices: how many to split the CPU into; 0 for one per core.
+    """
+    use_devices(devices or usable_cores())
+    cache_programs()
+
+
+def use_devices(count: int) -> None:
+    """Split the CPU into devices, over which training and evaluation split their episodes.
+
+    Once JAX has computed anything, it keeps the devices it has.
+
+    Args:
+        count: of devices, at most 256.
+
+    Raises:
+        MannError: for less than 1 or more than 256.
+    """
+    check_range("The number of devices", count, 1, MOST_DEVICES)
+    if count > 1:
+        # The batch is split over the devices: threads inside small matrix products would only compete.
+        flags = os.environ.get("XLA_FLAGS", "")
+        if ONE_THREAD not in flags:
+            os.environ["XLA_FLAGS"] = f"{flags} {ONE_THREAD}".strip()
+    import jax
+
+    with suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", count)
+
+
+def cache_programs() -> None:
+    """Keep compiled programs in the user's cache, unless JAX_COMPILATION_CACHE_DIR names another place."""
+    import jax
+
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -1,0 +1,20 @@
+"""Tasks: where episodes come from, how they are drawn, their loss, what is counted and reported."""
+
+from mann.tasks.base import Result, ResultTable, Sources, Stage, Task, Unseen
+from mann.tasks.classification import AccuracyByInstance, Classification
+from mann.tasks.many import ManyThings
+from mann.tasks.regression import LikelihoodByStep, Regression
+
+__all__ = [
+    "AccuracyByInstance",
+    "Classification",
+    "LikelihoodByStep",
+    "ManyThings",
+    "Regression",
+    "Result",
+    "ResultTable",
+    "Sources",
+    "Stage",
+    "Task",
+    "Unseen",
+]

@@ -1,0 +1,158 @@
+"""Trained models by name: weights shipped with the package, a run folder, or a file."""
+
+import dataclasses
+import logging
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+
+from mann.data.seen import Fingerprints
+from mann.errors import MannError
+from mann.files import Damaged, from_arrays, load_arrays, save_arrays, to_arrays
+from mann.models import Model, build_model
+from mann.training.checkpoint import list_checkpoints
+from mann.training.config import Config, from_dict, to_dict
+from mann.training.legacy import upgrade_arrays
+from mann.training.run import SEEN, Run
+
+log = logging.getLogger(__name__)
+PRETRAINED = resources.files("mann") / "pretrained"
+
+
+class Trained(NamedTuple):
+    """A model with the configuration that it was trained with."""
+
+    name: str
+    """For people."""
+    model: Model
+    """The network with its weights."""
+    config: Config
+    """What it was trained with: `config.task` says what its inputs and outputs mean."""
+    description: dict[str, Any]
+    """Of a checkpoint, its update and so on; of shipped weights, their card."""
+    seen: Fingerprints | None = None
+    """Fingerprints of every drawing that it has met; None if they were not recorded."""
+
+
+def pretrained_names() -> list[str]:
+    """The names of the weights that ship with the package.
+
+    Examples:
+        >>> "omniglot-5" in pretrained_names()
+        True
+    """
+    return sorted(path.name.removesuffix(".safetensors") for path in _shipped())
+
+
+def load_trained(name: str | Path) -> Trained:
+    """Load a trained model.
+
+    Args:
+        name: a shipped name; a run folder, of which the best (else the newest) checkpoint is taken; or a file. A
+            `Path`, or a string with a slash such as `./omniglot-5`, never means shipped weights.
+
+    Raises:
+        MannError: if there is no such model, or if its file is damaged.
+
+    Examples:
+        >>> trained = load_trained("omniglot-5")
+        >>> trained.config.task.classes, trained.model.memory.slots
+        (5, 128)
+    """
+    path = Path(name)
+    for shipped in _shipped() if isinstance(name, str) else ():
+        if shipped.name == f"{name}.safetensors":
+            if path.exists():
+                log.warning(
+                    "mann: %s means the shipped weights; for the one in this folder give ./%s.", name, name
+                )
+            with resources.as_file(shipped) as file:
+                return _load(str(name), file)
+    if Run.exists(path):
+        return _load_run(str(name), Run(path))
+    if path.is_file():
+        return _load(str(name), path)
+    known = ", ".join(pretrained_names()) or "none yet"
+    raise MannError(
+        f"There is no model {str(name)!r}: give a run folder, a .safetensors file, or a shipped name ({known})."
+    )
+
+
+def _load_run(name: str, run: Run) -> Trained:
+    checkpoints = list_checkpoints(run.checkpoints)
+    if not run.best.exists():
+        if not checkpoints:
+            raise MannError(f"The run {run.folder} has no checkpoint yet: train it first.")
+        return _load(name, checkpoints[0])
+    try:
+        return _load(name, run.best)
+    except Damaged as error:
+        instead = (
+            f" The newest checkpoint is {checkpoints[0]}: give that file instead." if checkpoints else ""
+        )
+        raise Damaged(f"{error}{instead}") from None
+
+
+def with_slots(trained: Trained, slots: int) -> Trained:
+    """The same weights with another number of slots: no weight depends on it.
+
+    Args:
+        trained: what `load_trained` returned.
+        slots: of the memory.
+
+    Raises:
+        MannError: for a memory without slots.
+    """
+    memory = trained.config.model.memory.with_slots(slots)
+    config = dataclasses.replace(
+        trained.config, model=dataclasses.replace(trained.config.model, memory=memory)
+    )
+    return trained._replace(model=from_arrays(_shape(config), to_arrays(trained.model)), config=config)
+
+
+def _shape(config: Config) -> Model:
+    """A model of a configuration, with shapes in place of arrays."""
+    model: Model = eqx.filter_eval_shape(
+        lambda: build_model(config.model, config.task, config.data.format, key=jax.random.key(0))
+    )
+    return model
+
+
+def save_trained(path: Path, trained: Trained) -> None:
+    """Write a trained model to one file, weights alone (no optimiser), as they ship; `load_trained` reads it.
+
+    Args:
+        path: of the file, by convention with the suffix .safetensors; it is replaced as a whole.
+        trained: the model, with its configuration.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "mine.safetensors"
+        ...     save_trained(file, load_trained("omniglot-5"))
+        ...     load_trained(file).config.task.classes
+        5
+    """
+    arrays = {f"model.{key}": value for key, value in to_arrays(trained.model).items()}
+    if trained.seen is not None:
+        arrays[SEEN] = trained.seen
+    save_arrays(path, arrays, trained.description | {"config": to_dict(trained.config)})
+
+
+def _shipped() -> list[Any]:
+    return [path for path in PRETRAINED.iterdir() if path.name.endswith(".safetensors")]
+
+
+def _load(name: str, path: Path) -> Trained:
+    arrays, description = load_arrays(path)
+    if "config" not in description:
+        raise MannError(f"{path} holds no model: it has no configuration.")
+    config = from_dict(description["config"])
+    # Averaged weights are what a run evaluates, where it keeps them.
+    prefix = "average." if any(key.startswith("average.") for key in arrays) else "model."
+    chosen = {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
+    model = from_arrays(_shape(config), upgrade_arrays(chosen), str(path))
+    return Trained(name, model, config, description, arrays.get(SEEN))

@@ -1,0 +1,124 @@
+"""What every request passes first: whom the playground answers, and the security headers of its answers."""
+
+import asyncio
+import contextlib
+import ipaddress
+from urllib.parse import urlsplit
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mann.web.errors import sentence
+from mann.web.requests import BODY_SECONDS
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+MOST_HEADERS = 100
+MOST_HEADER_BYTES = 32_000  # of all together
+MOST_IGNORED_BYTES = 16_000_000  # of a body that is refused
+
+
+def network_of(host: str) -> str:
+    """The address itself; of IPv6 the /64, since whoever has one such address has all of them."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
+    return host
+
+
+class Guard:
+    """Security headers on every response, and no answer to strangers.
+
+    Starlette's TrustedHostMiddleware answers in plain text and may redirect.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...]) -> None:
+        self.app, self.hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = _Body(scope, receive)
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await body.ignore_rest()
+                present = {name for name, _ in message["headers"]}
+                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [
+                    *message["headers"],
+                    *((name, value) for name, value in extra if name not in present),
+                ]
+            await send(message)
+
+        app = _refuse(scope, self.hosts) or self.app
+        await app(scope, body.receive, send_guarded)
+
+
+def _refuse(scope: Scope, hosts: tuple[str, ...]) -> Response | None:
+    """The answer to a request that goes no further."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    size = sum(len(name) + len(value) for name, value in headers)
+    if (
+        len(headers) > MOST_HEADERS
+        or size + len(scope["raw_path"] + scope["query_string"]) > MOST_HEADER_BYTES
+    ):
+        return sentence(431, "The header of the request is too long.")
+
+    def values(name: bytes) -> list[str]:
+        return [value.decode("latin-1").lower() for key, value in headers if key == name]
+
+    host = "".join(values(b"host"))
+    name = host if host.endswith("]") else host.rsplit(":", 1)[0]
+    if name.removeprefix("[").removesuffix("]") not in hosts:
+        return sentence(400, "This playground answers only to the address that it was started with.")
+    # Another site's page in the same browser could not read the answer, but it could teach or take up a place.
+    foreign = any(not _is_own(origin, host) for origin in values(b"origin"))
+    if scope["path"].startswith("/api/"):  # a link to the page itself may stand anywhere
+        foreign |= any(site not in ("same-origin", "none") for site in values(b"sec-fetch-site"))
+    return sentence(403, "Only the playground's own page may ask this.") if foreign else None
+
+
+def _is_own(origin: str, host: str) -> bool:
+    """The scheme may differ: a proxy in front of us may have encryption."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.netloc == host
+
+
+class _Body:
+    """The body of a request, of which the part that nobody read is read before the answer goes out.
+
+    Otherwise the connection would be reset while the client is still sending, and the answer lost.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        self._more = (b"expect", b"100-continue") not in scope["headers"]  # it waits for the answer first
+        self._deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._more = message.get("more_body", False)
+        return message
+
+    async def ignore_rest(self) -> None:
+        size = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._deadline):
+                while self._more and size < MOST_IGNORED_BYTES:
+                    size += len((await self.receive()).get("body", b""))

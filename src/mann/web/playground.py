@@ -1,0 +1,140 @@
+"""What the playground does: teach and recognise, replay a test episode, play against the network."""
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mann.data.pictures import draw_pictures
+from mann.online import OneShotLearner, Prepared
+from mann.web import experiment
+from mann.web.encoding import encode_step, encode_weights
+from mann.web.experiment import Material, Trial
+from mann.web.explain import Writings
+from mann.web.requests import read_label, read_picture, read_seconds, read_whole
+from mann.web.sessions import MOST_SYMBOLS, Session, Sessions
+from mann.web.trials import TrialStore
+
+REPLAY_LENGTH = 50
+KEPT_REPLAYS = 30  # of half a megabyte each
+RANKED = 5  # labels in an answer
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What `mann serve` chooses."""
+
+    results: Path
+    trials: Path
+    most_sessions: int = 200
+    most_per_address: int = 200
+    idle_seconds: float = 1800.0
+    trial_length: int = 50
+    hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
+    """Host names that a request may ask for, against DNS rebinding."""
+
+
+class Playground:
+    """The requests, each a method that returns what the page reads. They compute: run them in threads."""
+
+    def __init__(
+        self, learner: OneShotLearner, opponent: OneShotLearner, material: Material, settings: Settings
+    ) -> None:
+        self.learner, self.opponent, self.material, self.settings = learner, opponent, material, settings
+        self.sessions = Sessions(
+            lambda: Session(learner.sibling()),
+            settings.most_sessions,
+            settings.most_per_address,
+            settings.idle_seconds,
+        )
+        self.replay = functools.lru_cache(KEPT_REPLAYS)(self._replay)
+        self.store = TrialStore(settings.trials)
+
+    def session(self, session: Session) -> dict[str, Any]:
+        return {
+            "model": Path(self.learner.model).name,
+            "capacity": min(self.learner.capacity, MOST_SYMBOLS),
+            **session.snapshot(),
+        }
+
+    def _drawing(self, body: dict[str, Any]) -> Prepared:
+        """The drawing of a request, as the network sees it."""
+        return self.learner.prepare(read_picture(body), "the drawing")
+
+    def predict(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        look, about = session.look(self._drawing(body))
+        chances = dict(look.probabilities)
+        new = chances.pop(None)
+        ranked = sorted(chances.items(), key=lambda item: -item[1])[:RANKED]
+        known = bool(ranked) and ranked[0][1] >= new
+        return about | {
+            "guess": ranked[0][0] if known else None,
+            "confidence": ranked[0][1] if known else new,
+            "ranked": [{"label": label, "probability": chance} for label, chance in ranked],
+            "new": new,
+            "memory": encode_weights(look.memory),
+        }
+
+    def learn(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        learned = session.teach(self._drawing(body), read_label(body))
+        return self.session(session) | {"learned": learned}
+
+    def forget(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        session.forget()
+        return self.session(session)
+
+    def memory(self, session: Session) -> dict[str, Any]:
+        return {"steps": session.history()}
+
+    def _replay(self, number: int) -> bytes:
+        """A test episode, driven through the learner step by step, as JSON."""
+        rng = np.random.default_rng(number)
+        labels = rng.permutation(np.arange(1, experiment.CLASSES + 1)).tolist()
+        network = self.opponent.sibling(labels=sorted(labels), seed=number)
+        stream = draw_pictures(self.material.bitmaps, experiment.CLASSES, REPLAY_LENGTH, rng)
+        steps: list[dict[str, Any]] = []
+        writings = Writings()
+        for place, (picture, which) in enumerate(stream, start=1):
+            label, drawing = labels[which], network.prepare(picture)
+            look = network.look_and_learn(drawing, label)
+            assert look.memory is not None
+            instance = 1 + sum(step["label"] == str(label) for step in steps)
+            because = writings.explain(place, look.memory, network.similarity)
+            writings.add(place, str(label), look.memory)
+            step = encode_step(place, str(label), look.best, drawing.pixels, look.memory)
+            steps.append(step | {"instance": instance, "because": because})
+        content = {
+            "episode": number,
+            "dataset": self.material.name,
+            "model": Path(network.model).name,
+            "steps": steps,
+        }
+        return json.dumps(content, separators=(",", ":")).encode()
+
+    def begin_trial(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        def begin(participant: str, scored: bool) -> Trial:
+            return Trial(
+                self.store,
+                self.opponent,
+                self.material,
+                participant=participant,
+                scored=scored,
+                length=self.settings.trial_length,
+            )
+
+        return self._with_dataset(session.begin_trial(begin, scored=body.get("scored") is True))
+
+    def current_trial(self, session: Session) -> dict[str, Any]:
+        return self._with_dataset(session.current_trial())
+
+    def answer_trial(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        step = read_whole(body, "step", 1, 10_000)
+        answer = read_whole(body, "answer", 1, experiment.CLASSES)
+        verdict = session.answer_trial(body.get("trial"), step, answer, read_seconds(body))
+        return verdict | {"next": self._with_dataset(verdict["next"])}
+
+    def _with_dataset(self, trial: dict[str, Any]) -> dict[str, Any]:
+        return trial | {"dataset": self.material.name}

@@ -1,0 +1,104 @@
+"""Episodes of few things or many, and novelty as an output, against numpy and scikit-learn."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.metrics import log_loss
+
+from mann.data import Glyphs
+from mann.data.render import prepare
+from mann.errors import MannError
+from mann.labels import STRINGS
+from mann.outputs import LettersOrNew
+from mann.tasks import ManyThings
+from mann.tasks.many import HEAVIEST, even_odds
+
+TASK = ManyThings(classes=12, fewest=2, length=30, labels="strings")
+
+
+@pytest.fixture(scope="module")
+def drawings(shared_cache):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANN_CACHE", str(shared_cache))
+        yield prepare(Glyphs(classes=20).load())
+
+
+def test_numbers_of_things_are_even_on_a_logarithmic_scale(drawings):
+    keys = jax.random.split(jax.random.key(0), 400)
+    classes = np.asarray(jax.jit(TASK.draw_batch)(keys, drawings).classes)
+    many = classes.max(axis=1) + 1
+    assert many.min() >= 1
+    assert many.max() == 12
+    few = np.mean(many <= 5)  # log(6/2) of log(13/2), but for classes that were never drawn
+    assert few == pytest.approx(np.log(3) / np.log(6.5), abs=0.08)
+
+
+def test_a_source_with_fewer_classes_gives_smaller_episodes(drawings):
+    small = type(drawings)(drawings.grids[:5], drawings.counts[:5])
+    episodes = TASK.draw_batch(jax.random.split(jax.random.key(0), 50), small)
+    assert int(episodes.classes.max()) == 4
+    assert episodes.inputs.shape == (50, 30, 400)
+
+
+def test_new_and_known_weigh_the_same_at_every_step():
+    """By counting: over many sequences of classes, the weights of new and of known steps add up to the same."""
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 6, (20_000, 8))
+    classes[:, 7] = 5  # all sequences show that there are six
+    first = np.array([[c not in row[:i] for i, c in enumerate(row)] for row in classes.tolist()])
+    weights = np.asarray(even_odds(jnp.asarray(classes), jnp.asarray(first)))
+    for step in range(1, 7):
+        new, known = (weights[:, step][first[:, step] == value].sum() for value in (True, False))
+        assert new == pytest.approx(known, rel=0.06)
+    assert np.all(weights[:, 0] == 0)  # nothing is known yet
+    assert weights.max() <= HEAVIEST / 2
+
+
+def test_the_loss_counts_letters_of_known_classes_and_novelty_everywhere(drawings):
+    episodes = TASK.draw_batch(jax.random.split(jax.random.key(3), 2), drawings)
+    rng = np.random.default_rng(0)
+    outputs = jnp.asarray(rng.normal(size=(2, 30, 26)), jnp.float32)
+    got = TASK.loss(outputs, episodes)
+    weights = np.asarray(even_odds(episodes.classes, episodes.instances == 1))
+    for number in range(2):
+        total = 0.0
+        for step in range(30):
+            logits, new = np.asarray(outputs[number, step, :25], np.float64), float(outputs[number, step, 25])
+            is_new = int(episodes.instances[number, step]) == 1
+            if not is_new:
+                for letter, target in zip(
+                    logits.reshape(5, 5),
+                    np.asarray(episodes.targets[number, step]).reshape(5, 5),
+                    strict=True,
+                ):
+                    odds = np.exp(letter) / np.exp(letter).sum()
+                    total += log_loss([int(target.argmax())], [odds], labels=range(5))
+            chance = 1 / (1 + np.exp(-new))
+            total += weights[number, step] * log_loss([int(is_new)], [[1 - chance, chance]], labels=[0, 1])
+        assert float(got[number]) == pytest.approx(total / 30, rel=1e-4)
+
+
+def test_the_output_states_names_and_novelty_apart():
+    output = LettersOrNew(STRINGS)
+    values = jnp.concatenate([10 * STRINGS.encode(jnp.array([77])), jnp.array([[2.0]])], axis=1)
+    assert output.size == 26
+    assert float(output.new(values)[0]) == pytest.approx(1 / (1 + np.exp(-2)))
+    assert bool(output.correct(values, STRINGS.encode(jnp.array([77])))[0])
+    assert int(STRINGS.decode(output.predict(values))[0]) == 77
+
+
+def test_a_number_of_classes_is_that_many_in_every_episode(drawings):
+    task = TASK.resized(classes=4)
+    assert (task.classes, task.fewest, task.steps) == (4, 4, 40)
+    episodes = task.draw_batch(jax.random.split(jax.random.key(0), 20), drawings)
+    assert set(np.asarray(episodes.classes).max(axis=1)) == {3}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({"fewest": 0}, "at least 1"), ({"fewest": 13}, "at most 12"), ({"labels": "onehot"}, "string labels")],
+)
+def test_what_cannot_be_is_refused(fields, message):
+    with pytest.raises(MannError, match=message):
+        ManyThings(**{"classes": 12, "labels": "strings"} | fields)

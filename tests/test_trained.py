@@ -1,0 +1,103 @@
+"""The weights that ship with the package."""
+
+import dataclasses
+import logging
+from pathlib import Path
+
+import pytest
+
+from mann.data import Glyphs, Omniglot
+from mann.data.seen import seen_classes
+from mann.evaluation import evaluate
+from mann.experiments.regression import predictions_along_x
+from mann.trained import load_trained, pretrained_names, save_trained
+from mann.training.presets import PRESETS
+from tests.data.test_omniglot import REAL, needs_data
+
+
+def test_names_are_those_of_presets():
+    assert "omniglot-5" in pretrained_names()
+    assert set(pretrained_names()) <= set(PRESETS)
+
+
+@pytest.mark.parametrize("name", pretrained_names())
+def test_card_says_how_the_weights_came_about(name):
+    trained = load_trained(name)
+    card = trained.description["card"]
+    assert trained.config == dataclasses.replace(PRESETS[name], seed=card["seed"])
+    if scores := card.get("held_out_scores"):  # the best of several seeds
+        assert card["command"] == f"mann train {name} --seed {card['seed']}"
+        assert scores[f"seed {card['seed']}"] == max(scores.values())
+    else:
+        assert (card["command"], card["seed"]) == (f"mann train {name}", PRESETS[name].seed)
+    if trained.config.task.needs_data:
+        assert card["evaluation"]["class_ids"]["first"] > trained.description["classes"]["trained"][1]
+    assert card["evaluation"]["episodes"] >= 2000
+
+
+PICTURES = [name for name in pretrained_names() if PRESETS[name].task.needs_data]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_weights_are_tested_on_other_pictures_where_their_data_is_not(
+    name, tmp_path, monkeypatch, shared_cache
+):
+    """They carry the fingerprints of what they were trained on, so that nothing has to be downloaded."""
+    monkeypatch.setenv("MANN_CACHE", str(shared_cache))
+    monkeypatch.setenv("MANN_DATA", str(tmp_path / "nowhere"))
+    trained = load_trained(name)
+    assert len(trained.seen) == trained.description["classes"]["held_out"][1] * 20
+    tested = evaluate(trained, dataset=Glyphs(classes=60), length=10, episodes=2)
+    assert tested.class_range == (45, 60)
+
+
+@needs_data
+@pytest.mark.parametrize("name", PICTURES)
+def test_weights_know_the_drawings_that_they_were_trained_on(name, monkeypatch):
+    monkeypatch.setenv("MANN_DATA", str(REAL))
+    images = Omniglot().load()
+    trained = load_trained(name)
+    classes = trained.description["classes"]["held_out"][1]
+    assert seen_classes(images, trained.seen) == list(range(classes))
+
+
+def test_weights_for_functions_track_the_exact_process():
+    """The card, the same evaluation again (shorter), and the figures that the project promises for 1-D."""
+    trained = load_trained("gp-1d")
+    card = trained.description["card"]["evaluation"]
+    assert card["late_gap"]["value"] < 0.15
+    result = evaluate(trained, episodes=80).result
+    assert result.late_gap["value"] == pytest.approx(card["late_gap"]["value"], abs=0.05)
+    assert result.nll["model"][-1] < result.nll["model"][9] < result.nll["model"][0] - 1
+    along = predictions_along_x(trained.model, trained.config.task, 40)
+    assert along["correlation"]["model"] > 0.5
+
+
+def test_a_shipped_name_does_not_hide_a_run_or_file_of_that_name_silently(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    other = load_trained("gp-1d")
+    with caplog.at_level(logging.WARNING):
+        shipped = load_trained("omniglot-5")
+        assert not caplog.records
+        save_trained(Path("omniglot-5"), other)
+        assert load_trained("omniglot-5").config == shipped.config
+    assert [record.getMessage() for record in caplog.records] == [
+        "mann: omniglot-5 means the shipped weights; for the one in this folder give ./omniglot-5."
+    ]
+    assert load_trained("./omniglot-5").config == other.config
+    assert load_trained(Path("omniglot-5")).config == other.config
+
+
+@needs_data
+@pytest.mark.parametrize("name", [name for name in pretrained_names() if not name.startswith("gp-")])
+def test_weights_do_on_test_classes_what_their_card_says(name, monkeypatch, shared_cache):
+    monkeypatch.setenv("MANN_CACHE", str(shared_cache))
+    monkeypatch.setenv("MANN_DATA", str(REAL))
+    trained = load_trained(name)
+    result = evaluate(trained, episodes=160).result
+    for ours, card in zip(
+        result.instances, trained.description["card"]["evaluation"]["instances"], strict=True
+    ):
+        # Thirty comparisons: some 95 % intervals of a few episodes miss by a little.
+        spread = (ours.high - ours.low + card["high"] - card["low"]) / 2
+        assert abs(ours.value - card["accuracy"]) <= 1.5 * spread
