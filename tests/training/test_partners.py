@@ -45,6 +45,30 @@ def test_afterwards_standard_error_and_aborts_are_what_they_were():
     assert done.stderr == "a\nb\n"
 
 
+LEAVES = """
+import os, threading, time
+from mann.training.partners import _leave, watch
+
+def chatter():
+    while True:
+        os.write(2, b"W1117 04:42:27.600551   15317 preemption_sync_manager.cc:147] Failed to retrieve\\n")
+        time.sleep(0.0001)
+
+watch.start("One sentence.")
+threading.Thread(target=chatter, daemon=True).start()
+time.sleep(0.1)
+os.write(2, b"mann: Ours.\\n")
+_leave(2)
+"""
+
+
+def test_who_leaves_is_not_followed_by_what_jax_still_writes():
+    """Threads of JAX write on for as long as the process lives, and our sentence must be the last."""
+    done = run(LEAVES)
+    assert done.returncode == 2
+    assert done.stderr == "mann: Ours.\n"
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

@@ -26,7 +26,9 @@ from mann.errors import MannError, check_range
 HEARTBEAT = 100  # seconds without a sign of life until a process counts as lost, unless told to wait for less
 LONGEST_WAIT = 7 * 24 * 3600
 FATAL = re.compile(rb"^F\d{4} \d\d:\d\d:\d\d", re.MULTILINE)
-NOISE = re.compile(rb"^(F\d{4} |E\d{4} \S+ +\d+ coordination_service)", re.MULTILINE)
+NOISE = re.compile(
+    rb"^(F\d{4} |[EW]\d{4} \S+ +\d+ (coordination_service|preemption_sync_manager))", re.MULTILINE
+)
 OURS = re.compile(rb"^(mann: |Traceback )", re.MULTILINE)
 LOSS = re.compile(
     r"Gloo|Connection (closed|reset)|coordination service|heartbeat|NCCL|Broken pipe", re.IGNORECASE
@@ -128,8 +130,7 @@ def _announcing(who: str, wait: int) -> Iterator[None]:
 def _leave(code: int) -> NoReturn:
     """End without waiting for anybody."""
     sys.stdout.flush()
-    sys.stderr.flush()
-    watch.stop()
+    watch.silence()
     os._exit(code)
 
 
@@ -160,13 +161,24 @@ class _Watch:
     def stop(self) -> None:
         if self._stderr is None or self._reader is None:
             return
-        sys.stderr.flush()
-        os.dup2(self._stderr, 2)  # closes the pipe: the reader comes to its end
-        self._reader.join(timeout=2)
+        self._close_pipe(self._stderr)
         _set_handler(signal.SIGABRT, None)
         os.close(self._stderr)
         self._stderr = None
         self.rescue = None
+
+    def silence(self) -> None:
+        """What Python wrote comes out, but nothing that threads of JAX write from now on; aborts stay held up."""
+        if self._stderr is not None:
+            with open(os.devnull, "wb") as nowhere:
+                self._close_pipe(nowhere.fileno())
+
+    def _close_pipe(self, instead: int) -> None:
+        """Standard error goes elsewhere, so that the reader comes to its end; what it has read is written first."""
+        assert self._reader is not None
+        sys.stderr.flush()
+        os.dup2(instead, 2)
+        self._reader.join(timeout=2)
 
     def lost(self) -> bool:
         """A partner is gone: save what can be saved. Whether this is news."""
