@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import jax
@@ -170,7 +171,7 @@ class _Watch:
     def silence(self) -> None:
         """What Python wrote comes out, but nothing that threads of JAX write from now on; aborts stay held up."""
         if self._stderr is not None:
-            with open(os.devnull, "wb") as nowhere:
+            with Path(os.devnull).open("wb") as nowhere:
                 self._close_pipe(nowhere.fileno())
 
     def _close_pipe(self, instead: int) -> None:
