@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import math
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,6 +13,17 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from mann.errors import MannError, check_range
 from mann.layers import Layer, Linear
 from mann.parts import Part
+
+MOST_LAYERS = 64
+
+
+class ConvolutionKernel(NamedTuple):
+    """What the native kernel needs of an encoder that it can run (`mann.native.convolutions`)."""
+
+    shape: tuple[int, int, int]  # rows, columns and channels of a picture
+    layers: tuple[Linear, ...]  # from 3×3 neighbours to maps: normalised, biased, ReLU
+    strides: tuple[int, ...]
+    last: Linear  # from all maps at all places to features
 
 
 class Encoder(Layer):
@@ -30,6 +42,10 @@ class Encoder(Layer):
         Args:
             x: inputs, flattened: pictures row by row with the channels last, paper 0 … ink 1.
         """
+
+    def kernel(self) -> ConvolutionKernel | None:
+        """How the native kernel runs it; None (the default) if it does not know this encoder."""
+        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +101,7 @@ class MLPConfig(EncoderConfig, kind="mlp"):
     """Numbers that come out."""
 
     def __post_init__(self) -> None:
-        for field, most in (("hidden", 2**16), ("layers", 64), ("features", 2**16)):
+        for field, most in (("hidden", 2**16), ("layers", MOST_LAYERS), ("features", 2**16)):
             check_range(f"The encoder's {field}", getattr(self, field), 1, most)
 
     def build(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> "MLP":
@@ -165,9 +181,80 @@ class Convolutions(Encoder):
         return jnp.concatenate([part.reshape(*x.shape[:-1], -1) for part in parts], axis=-1)
 
 
-def patches(maps: Float[Array, "batch size size channels"]) -> Float[Array, "batch half half patch"]:
-    """The 3×3 neighbourhood of every other place in either direction, with zeros beyond the border."""
-    half = -(-maps.shape[1] // 2)
+def patches(
+    maps: Float[Array, "batch size size channels"], stride: int = 2
+) -> Float[Array, "batch places places patch"]:
+    """The 3×3 neighbourhood of every `stride`-th place in either direction, with zeros beyond the border."""
+    places = -(-maps.shape[1] // stride)
     padded = jnp.pad(maps, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    parts = [slice(i, i + 2 * half - 1, 2) for i in range(3)]
+    parts = [slice(i, i + stride * (places - 1) + 1, stride) for i in range(3)]
     return jnp.concatenate([padded[:, rows, columns] for rows in parts for columns in parts], axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvStackConfig(EncoderConfig, kind="conv-stack"):
+    """Layers of 3×3 convolutions, each followed by normalisation and ReLU: for pictures of 28×28 and more."""
+
+    maps: tuple[int, ...] = (64, 64, 64, 64)
+    """Feature maps of each layer; in multiples of 16 they run as one native call."""
+    strides: tuple[int, ...] = (2, 2, 2, 1)
+    """By how many places each layer moves: 2 halves the picture's side."""
+    features: int = 128
+    """Numbers that come out."""
+
+    def __post_init__(self) -> None:
+        check_range("The encoder's features", self.features, 1, 2**16)
+        for count in self.maps:
+            check_range("The encoder's feature maps", count, 1, 2**16)
+        for stride in self.strides:
+            check_range("The encoder's strides", stride, 1, 3)
+        if not 0 < len(self.maps) == len(self.strides) <= MOST_LAYERS:
+            raise MannError(
+                f"The encoder has {len(self.maps)} numbers of maps and {len(self.strides)} strides: give one of "
+                f"each per layer, for 1 to {MOST_LAYERS} layers."
+            )
+
+    def build(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> "ConvStack":
+        if len(shape) != 3:
+            raise MannError(
+                "The convolutional encoder reads pictures: set model.encoder to none for this task."
+            )
+        return ConvStack(shape, self, key=key)
+
+
+class ConvStack(Encoder):
+    """A linear layer over all maps of the last layer at all of its places: for 28×28 pixels and the default strides
+    4×4 of 64."""
+
+    layers: tuple[Linear, ...]
+    last: Linear
+    shape: tuple[int, int, int] = eqx.field(static=True)
+    strides: tuple[int, ...] = eqx.field(static=True)
+    features: int = eqx.field(static=True)
+
+    def __init__(self, shape: tuple[int, ...], config: ConvStackConfig, *, key: PRNGKeyArray) -> None:
+        channels = (shape[2], *config.maps)
+        last_key, *keys = jax.random.split(key, 1 + len(config.maps))
+        self.layers = tuple(
+            Linear(9 * a, b, key=k) for a, b, k in zip(channels, config.maps, keys, strict=False)
+        )
+        self.shape, self.strides = (shape[0], shape[1], shape[2]), config.strides
+        places = shape[0]
+        for stride in config.strides:
+            places = -(-places // stride)
+        self.last = Linear(places**2 * config.maps[-1], config.features, key=last_key)
+        self.features = config.features
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
+        return self.last(self.convolve(x))
+
+    def convolve(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch values"]:
+        """All maps of the last layer at all of its places."""
+        maps = x.reshape(-1, *self.shape)
+        for layer, stride in zip(self.layers, self.strides, strict=True):
+            maps = jax.nn.standardize(patches(maps, stride) @ layer.weight, axis=(1, 2, 3))
+            maps = jax.nn.relu(maps + jnp.broadcast_to(layer.bias, maps.shape))
+        return maps.reshape(*x.shape[:-1], -1)
+
+    def kernel(self) -> ConvolutionKernel:
+        return ConvolutionKernel(self.shape, self.layers, self.strides, self.last)

@@ -11,11 +11,27 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 
+class SharedPictures(NamedTuple):
+    """The inputs of several episodes, of pictures that they share: each is encoded once (`mann.tasks.pool`)."""
+
+    pictures: Float[Array, "pools pool features"]
+    """One pool of pictures for so many episodes that follow one another in the batch."""
+    places: Int[Array, "batch time"]
+    """Which picture of its pool is x_t."""
+
+    def spread(self, encoded: Float[Array, "pools pool encoded"]) -> Float[Array, "batch time encoded"]:
+        """What became of the pictures, at every step of every episode."""
+        pools, batch = len(encoded), len(self.places)
+        places = self.places.reshape(pools, batch // pools, self.places.shape[1])
+        chosen = jax.vmap(lambda pool, of_pool: pool[of_pool])(encoded, places)
+        return chosen.reshape(*self.places.shape, encoded.shape[2])
+
+
 class Episode(NamedTuple):
     """One episode. Steps where `mask` is false are padding (curriculum): no loss, no accuracy."""
 
-    inputs: Float[Array, "*batch time features"]
-    """x_t: pixels, or the argument of a function."""
+    inputs: Float[Array, "*batch time features"] | SharedPictures
+    """x_t: pixels, or the argument of a function; or, in training, pictures that episodes share."""
     targets: Float[Array, "*batch time label"]
     """y_t: one-hot, five-hot, or the value of a function."""
     classes: Int[Array, "*batch time"]

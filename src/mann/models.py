@@ -26,9 +26,11 @@ from mann.cell import Cell, State
 from mann.controllers import Controller, ControllerConfig, LSTMConfig
 from mann.data.images import PictureFormat
 from mann.encoders import Encoder, EncoderConfig, NoEncoder
+from mann.episodes import SharedPictures
 from mann.errors import MannError
 from mann.layers import Layer, Linear
 from mann.memory import PAPER_MEMORY, LRUAConfig, Memory, MemoryConfig, MemoryTrace
+from mann.native.convolutions import encode
 from mann.recurrences import choose_recurrence
 from mann.tasks import Task
 
@@ -177,7 +179,7 @@ class Model(Layer):
 
     def unroll_batch(
         self,
-        inputs: Float[Array, "batch time features"],
+        inputs: Float[Array, "batch time features"] | SharedPictures,
         previous_labels: Float[Array, "batch time label"],
         state: State | None = None,
     ) -> Unrolled:
@@ -187,16 +189,26 @@ class Model(Layer):
         be compiled here; the result is the same up to rounding. It has no trace.
 
         Args:
-            inputs: x_t of every step of every episode, flattened.
+            inputs: x_t of every step of every episode, flattened; or pictures that episodes share.
             previous_labels: y_{t−1} of the same steps.
             state: of every episode, to start from; wiped ones if left out.
         """
-        self._check(inputs, previous_labels)
+        batch, time, labels = previous_labels.shape
         if state is None:
-            state = tile_state(self.initial_state(), len(inputs))
+            state = tile_state(self.initial_state(), batch)
+        if isinstance(inputs, SharedPictures):
+            pools, pool, _ = inputs.pictures.shape
+            encoded = self.encode(inputs.pictures.reshape(pools * pool, self.input_size))
+            features = inputs.spread(encoded.reshape(pools, pool, self.encoder.features))
+        else:
+            self._check(inputs, previous_labels)
+            features = self.encode(inputs.reshape(batch * time, self.input_size))
         # All steps of all episodes at once: one large product, forward and for the weights' gradient.
-        projected = self.project(*(x.reshape(-1, x.shape[-1]) for x in (inputs, previous_labels)))
-        projected = projected.reshape(*inputs.shape[:2], projected.shape[-1])
+        projected = self._project_features(
+            features.reshape(batch * time, self.encoder.features),
+            previous_labels.reshape(batch * time, labels),
+        )
+        projected = projected.reshape(batch, time, projected.shape[-1])
         cell = self.cell
         outputs, last = choose_recurrence(cell)(cell, projected, state)
         return Unrolled(self.readout(outputs), last, None)
@@ -205,7 +217,15 @@ class Model(Layer):
         self, x: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
     ) -> Float[Array, "*time gates"]:
         """What does not depend on the past: for a whole episode this is one matrix product."""
-        features = self.encoder(x)
+        return self._project_features(self.encoder(x), previous_label)
+
+    def encode(self, x: Float[Array, "pictures inputs"]) -> Float[Array, "pictures features"]:
+        """What the encoder makes of many inputs; on a CPU convolutions run as one native call."""
+        return encode(self.encoder, x)
+
+    def _project_features(
+        self, features: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
+    ) -> Float[Array, "*time gates"]:
         gates = self.controller.project(jnp.concatenate([features, previous_label], axis=-1))
         return jnp.concatenate([gates, self.memory.project(features, previous_label)], axis=-1)
 

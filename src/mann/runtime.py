@@ -1,5 +1,6 @@
 """JAX on this machine: its devices, and where compiled programs are kept. Call before JAX computes anything."""
 
+import ctypes
 import os
 from contextlib import suppress
 
@@ -7,6 +8,7 @@ from mann.errors import check_range
 from mann.files import cache_dir
 
 MOST_DEVICES = 256  # that a CPU is split into: thousands take minutes to start
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"  # inside one device
 
 
@@ -23,6 +25,19 @@ def prepare_jax(devices: int = 0) -> None:
     """
     use_devices(devices or usable_cores())
     cache_programs()
+    keep_memory()
+
+
+def keep_memory() -> None:
+    """Let the C library keep what is freed, for the next call of a compiled program.
+
+    By default glibc gives every block of more than 32 MB back to the system, and the next call waits for
+    thousands of empty pages: of a training update with convolutions that was a fifth of the time.
+    """
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(M_MMAP_THRESHOLD, 2**30)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def use_devices(count: int) -> None:

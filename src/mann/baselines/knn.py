@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from mann.data.render import Drawings
-from mann.episodes import Episode
+from mann.episodes import Episode, SharedPictures
 from mann.metrics import InstanceCounts, count_by_instance
 from mann.tasks import Classification
 
@@ -48,6 +48,7 @@ def tally_neighbours(
     episodes = task.draw_batch(keys, drawings)
 
     def one(episode: Episode, key: PRNGKeyArray) -> InstanceCounts:
+        assert not isinstance(episode.inputs, SharedPictures)
         correct = is_correct(episode, features(episode.inputs), task.classes, jax.random.fold_in(key, 1))
         return count_by_instance(correct, episode.instances, episode.mask)
 

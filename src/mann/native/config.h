@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "vectors.h"
 #include "xla/ffi/api/ffi.h"
@@ -21,6 +22,14 @@ class Attributes {
     const auto value = get<int64_t>(name);
     if (value < 0) problem_ = std::string(name) + " is negative";
     return value;
+  }
+
+  // A list of sizes.
+  std::vector<int64_t> sizes(std::string_view name) {
+    const auto value = get<xla::ffi::Span<const int64_t>>(name);
+    if (std::any_of(value.begin(), value.end(), [](int64_t size) { return size < 0; }))
+      problem_ = std::string(name) + " is negative";
+    return {value.begin(), value.end()};
   }
 
   float number(std::string_view name) { return get<float>(name); }

@@ -11,14 +11,11 @@
 //
 // A controller (controllers.h) and a memory (lrua.h, ntm.h) make a network.
 
-#include <atomic>
-#include <condition_variable>
-#include <memory>
-#include <mutex>
-
 #include "controllers.h"
+#include "convolutions.h"
 #include "lrua.h"
 #include "ntm.h"
+#include "parallel.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace mann {
@@ -37,32 +34,6 @@ struct NoMemory {
   void backward(const Step&, const float*, const float*, float*, float*, const float*, float*, const float*,
                 float*, float*) {}
 };
-
-// Run work(first, rows) for blocks of the B episodes, on this thread and on idle ones of XLA's pool. A helper
-// that comes too late finds nothing left to do, so that this thread only ever waits for work that has begun.
-template <class Work>
-void for_blocks(ffi::ThreadPool pool, int64_t B, const Work& work) {
-  struct Shared {
-    std::atomic<int64_t> next{0};
-    std::mutex mutex;
-    std::condition_variable finished;
-    int64_t done = 0;
-  };
-  const auto shared = std::make_shared<Shared>();
-  const int64_t blocks = (B + kRows - 1) / kRows;
-  const auto run = [shared, blocks, B, &work] {
-    for (int64_t block; (block = shared->next++) < blocks;) {
-      work(block * kRows, std::min<int64_t>(kRows, B - block * kRows));
-      std::lock_guard<std::mutex> lock(shared->mutex);
-      if (++shared->done == blocks) shared->finished.notify_one();
-    }
-  };
-  const int64_t helpers = std::min(blocks, pool.num_threads()) - 1;
-  for (int64_t i = 0; i < helpers; ++i) pool.Schedule([run] { run(); });
-  run();
-  std::unique_lock<std::mutex> lock(shared->mutex);
-  shared->finished.wait(lock, [&] { return shared->done == blocks; });
-}
 
 void transpose(int64_t rows, int64_t columns, const float* from, int64_t from_row, float* to,
                int64_t to_row) {
@@ -291,7 +262,7 @@ ffi::Error forward_call(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::R
   if (const auto error = next.error(); error.failure()) return error;
   const Weights recurrent(c.fed, G, x.recurrent.data, G, 1);
   const Weights to_heads(c.H, P, x.to_heads.data, P, 1);
-  for_blocks(pool, B, [&](int64_t first, int64_t rows) {
+  for_blocks(pool, B, kRows, [&](int64_t first, int64_t rows) {
     forward<Controller, Memory>(c, x, record, recurrent, to_heads, first, rows);
   });
   return ffi::Error::Success();
@@ -318,9 +289,81 @@ ffi::Error backward_call(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::
   if (const auto error = next.error(); error.failure()) return error;
   const Weights from_gates(G, c.fed, x.recurrent.data, 1, G);
   const Weights from_heads(P, c.H, x.to_heads.data, 1, P);
-  for_blocks(pool, B, [&](int64_t first, int64_t rows) {
+  for_blocks(pool, B, kRows, [&](int64_t first, int64_t rows) {
     backward<Controller, Memory>(c, x, record, from_gates, from_heads, first, rows);
   });
+  return ffi::Error::Success();
+}
+
+// --- convolutions --------------------------------------------------------------------------------------
+
+ffi::Error read_stack(ffi::Dictionary dictionary, Stack& stack, bool& option, std::string_view name) {
+  Attributes attributes(dictionary);
+  option = attributes.size(name);
+  std::string problem = stack.read(attributes);
+  if (const auto other = attributes.problem(); !other.empty()) problem = other;
+  return problem.empty() ? ffi::Error::Success() : ffi::Error::InvalidArgument("mann: " + problem);
+}
+
+ffi::Error convolutions_forward(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::RemainingArgs args,
+                                ffi::RemainingRets rets) {
+  Stack stack;
+  bool recorded;
+  if (const auto error = read_stack(attributes, stack, recorded, "recorded"); error.failure()) return error;
+  const int64_t P = stack.pictures, L = static_cast<int64_t>(stack.layers.size());
+  Buffers next(args, rets);
+  const In pictures = next.in(P, stack.inputs), weights = next.in(1, stack.weights), biases = next.in(1, stack.biases);
+  const Out outputs = next.out(P, stack.outputs()), values = next.out(P, recorded ? stack.values : 0),
+            scales = next.out(P, recorded ? L : 0);
+  if (const auto error = next.error(); error.failure()) return error;
+  const Convolutions convolutions(stack);
+  for_blocks(pool, P, (P + kChunks - 1) / kChunks, [&](int64_t first, int64_t rows) {
+    Buffer value(stack.values, false), scale(L, false);
+    for (int64_t p = first; p < first + rows; ++p)
+      convolutions.forward(pictures[p], weights.data, biases.data, recorded ? values[p] : static_cast<float*>(value),
+                           recorded ? scales[p] : static_cast<float*>(scale), outputs[p]);
+  });
+  return ffi::Error::Success();
+}
+
+ffi::Error convolutions_backward(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::RemainingArgs args,
+                                 ffi::RemainingRets rets) {
+  Stack stack;
+  bool to_pictures;
+  if (const auto error = read_stack(attributes, stack, to_pictures, "to_pictures"); error.failure()) return error;
+  const int64_t P = stack.pictures, L = static_cast<int64_t>(stack.layers.size());
+  Buffers next(args, rets);
+  const In pictures = next.in(P, stack.inputs), weights = next.in(1, stack.weights), biases = next.in(1, stack.biases),
+           values = next.in(P, stack.values), scales = next.in(P, L), doutputs = next.in(P, stack.outputs());
+  const Out dweights = next.out(1, stack.weights), dbiases = next.out(1, stack.biases),
+            dpictures = next.out(P, to_pictures ? stack.inputs : 0);
+  if (const auto error = next.error(); error.failure()) return error;
+
+  Buffer turned(stack.weights, false);
+  for (const auto& layer : stack.layers)
+    for (int64_t tap = 0; tap < 9; ++tap) {
+      const int64_t at = layer.weights + tap * layer.from * layer.maps;
+      transpose(layer.from, layer.maps, weights.data + at, layer.maps, turned + at, layer.from);
+    }
+
+  // A gradient for each part of the batch, summed in order: the same on any number of cores.
+  const int64_t size = std::max<int64_t>((P + kChunks - 1) / kChunks, 1), total = stack.weights + stack.biases;
+  Buffer parts(kChunks * total);
+  const Convolutions convolutions(stack);
+  for_blocks(pool, P, size, [&](int64_t first, int64_t rows) {
+    float* part = parts + first / size * total;
+    for (int64_t p = first; p < first + rows; ++p)
+      convolutions.backward(pictures[p], turned, biases.data, values[p], scales[p], doutputs[p], part,
+                            part + stack.weights, to_pictures ? dpictures[p] : nullptr);
+  });
+  const auto sum = [&](int64_t from, int64_t count, float* to) {
+    std::copy_n(parts + from, count, to);
+    for (int64_t n = 1; n < kChunks; ++n)
+#pragma omp simd
+      for (int64_t i = 0; i < count; ++i) to[i] += parts[n * total + from + i];
+  };
+  sum(0, stack.weights, dweights.data);
+  sum(stack.weights, stack.biases, dbiases.data);
   return ffi::Error::Success();
 }
 
@@ -346,3 +389,6 @@ MANN_NETWORK(lstm_ntm, Lstm, Ntm);
 MANN_NETWORK(lstm_none, Lstm, NoMemory);
 MANN_NETWORK(feedforward_lrua, FeedForward, Lrua);
 MANN_NETWORK(feedforward_ntm, FeedForward, Ntm);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_convolutions_forward, mann::convolutions_forward, MANN_BINDING);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_convolutions_backward, mann::convolutions_backward, MANN_BINDING);

@@ -197,6 +197,18 @@ class Task(Part):
         """
         return jax.vmap(self.draw, in_axes=(0, None, None))(keys, source, size)
 
+    def draw_training(
+        self, keys: Key[Array, "batch"], source: Any = None, size: Int[Array, "2"] | None = None
+    ) -> Any:
+        """The episodes of an update: those of `draw_batch`, unless a task has a cheaper way to make many.
+
+        Args:
+            keys: random keys.
+            source: as in `draw`.
+            size: as in `draw`; one for all.
+        """
+        return self.draw_batch(keys, source, size)
+
     # --- the seam between a network and what it is told -------------------------------------------------------
 
     def unroll(self, network: Network, episodes: Any, state: Any = None) -> tuple[Any, Any]:

@@ -8,13 +8,13 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from mann.data import DataConfig
 from mann.data.images import ImageSet, PictureFormat
 from mann.data.render import Drawings, Transform, prepare, random_transform, render
 from mann.data.seen import Fingerprints, training_fingerprints, unseen_images
-from mann.episodes import Episode, choose_below, instance_numbers, sample_distinct
+from mann.episodes import Episode, SharedPictures, choose_below, instance_numbers, sample_distinct
 from mann.errors import MannError, check_range
 from mann.labels import STRINGS, LabelCode, one_hot
 from mann.metrics import InstanceCounts, accuracy_by_instance, count_by_instance
@@ -22,6 +22,7 @@ from mann.outputs import Letters
 from mann.paper import PaperRow, paper_rows
 from mann.statistics import Interval
 from mann.tasks.base import ResultTable, Sources, Stage, Task, Unseen
+from mann.tasks.pool import PoolConfig
 
 BUCKET = 5  # classes that share one compilation: at most 1 step in 4 is padding at the paper's 15 … 25
 HEADLINE = (1, 2, 5, 10)  # instances that are shown while training
@@ -62,6 +63,7 @@ class Classification(Task, kind="classification"):
     drawings first. The paper does not say; without repeats is the harder reading."""
     augment: bool = True
     """Rotate by up to ±π/16, shift by up to ±10 of 105 pixels, and turn each class by a multiple of 90°."""
+    pool: PoolConfig = PoolConfig()
 
     def __post_init__(self) -> None:
         check_range("The number of classes in an episode", self.classes, 1, MOST)
@@ -69,6 +71,11 @@ class Classification(Task, kind="classification"):
         if self.classes > self.label_code.capacity:
             raise MannError(
                 f"There are {self.label_code.capacity} string labels: ask for at most that many classes."
+            )
+        if self.pool.episodes and self.pool.classes < self.classes:
+            raise MannError(
+                f"An episode of {self.classes} classes cannot be drawn from a pool of {self.pool.classes}: raise "
+                "task.pool.classes."
             )
 
     @property
@@ -193,6 +200,37 @@ class Classification(Task, kind="classification"):
             )
         pixels = render(source, chosen[which], drawing, Transform(rotation, shift, quarter))
         return Episode(pixels, encoded[which], which, instances, mask)
+
+    def draw_training(
+        self, keys: Key[Array, "batch"], source: Drawings | None = None, size: Int[Array, "2"] | None = None
+    ) -> Episode:
+        """As `draw_batch`, or with pictures that episodes share."""
+        if not self.pool.episodes or source is None:
+            return self.draw_batch(keys, source, size)
+        pools = self.pool.pools(len(keys))
+        draw = jax.vmap(lambda key: self.pool.draw(jax.random.fold_in(key, 0), source, self.augment))
+        pictures = draw(keys[:: self.pool.episodes])
+        assert len(pictures) == pools
+        places, *rest = jax.vmap(self._arrange, in_axes=(0, None))(keys, size)
+        return Episode(SharedPictures(pictures, places), *rest)
+
+    def _arrange(
+        self, key: PRNGKeyArray, size: Int[Array, "2"] | None
+    ) -> tuple[Int[Array, "time"], Float[Array, "time label"], Int[Array, "time"], Int[Array, "time"], Array]:
+        """The places of an episode in its pool, its targets, classes and instances, and the mask."""
+        order_key, label_key, size_key = jax.random.split(jax.random.fold_in(key, 1), 3)
+        size = self.random_size(size_key, self.classes) if size is None else size
+        active, length = (self.classes, self.steps) if size is None else (size[0], size[1])
+        places, which = self.pool.arrange(order_key, active, self.steps)
+        codes = sample_distinct(jax.random.uniform(label_key, (self.classes,)), self.label_code.capacity)
+        mask = jnp.arange(self.steps) < jnp.minimum(length, active * self.pool.drawings)
+        which = jnp.minimum(which, self.classes - 1)  # of padding
+        targets = self.label_code.encode(codes)[which]
+        return places, targets, which, instance_numbers(which, self.classes), mask
+
+    def random_size(self, key: PRNGKeyArray, most: int) -> Int[Array, "2"] | None:
+        """Classes and length of an episode, where they differ from one to the next; None (as here) where not."""
+        return None
 
     def tally(self, outputs: Float[Array, "batch time size"], episodes: Episode) -> Tally:
         correct = self.output.correct(outputs, episodes.targets)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mann.data.render import Drawings
-from mann.episodes import Episode
+from mann.episodes import Episode, SharedPictures
 from mann.errors import MannError, check_range
 from mann.outputs import LettersOrNew
 from mann.tasks.classification import Classification, Tally
@@ -50,12 +50,16 @@ class ManyThings(Classification, kind="many"):
     ) -> Episode:
         if source is not None and len(source.counts) < self.classes:  # held-out classes are few
             return dataclasses.replace(self, classes=len(source.counts)).draw(key, source, size)
-        if size is None and self.fewest < self.classes:
+        if size is None:
             size_key, key = jax.random.split(key)
-            low, high = math.log(self.fewest), math.log(self.classes + 1)
-            many = jnp.exp(jax.random.uniform(size_key, (), minval=low, maxval=high)).astype(jnp.int32)
-            size = jnp.stack([jnp.minimum(many, self.classes), jnp.asarray(self.steps)])
+            size = self.random_size(size_key, self.classes)
         return super().draw(key, source, size)
+
+    def random_size(self, key: PRNGKeyArray, most: int) -> Int[Array, "2"]:
+        """Even on a logarithmic scale."""
+        low, high = math.log(self.fewest), math.log(most + 1)
+        many = jnp.exp(jax.random.uniform(key, (), minval=low, maxval=high)).astype(jnp.int32)
+        return jnp.stack([jnp.minimum(many, most), jnp.asarray(self.steps)])
 
     def loss(self, outputs: Float[Array, "batch time size"], episodes: Episode) -> Float[Array, "batch"]:
         """Letters of classes that were seen before, and known or new at every step, in nats per step."""
@@ -70,7 +74,10 @@ class ManyThings(Classification, kind="many"):
     ) -> Float[Array, "batch time"]:
         is_new = episodes.instances == 1
         letters = jnp.where(is_new, 0.0, self.output.nll(outputs, episodes.targets))
-        return letters + even_odds(episodes.classes, is_new) * self.output.new_nll(outputs, is_new)
+        total = 1 + jnp.max(jnp.where(episodes.mask, episodes.classes, 0), axis=-1, keepdims=True)
+        shared = isinstance(episodes.inputs, SharedPictures)
+        weights = even_odds(is_new, total, self.pool.drawings if shared else 0)
+        return letters + weights * self.output.new_nll(outputs, is_new)
 
     def score(self, record: dict[str, Any]) -> float:
         return -float(record["held_out_loss"])
@@ -88,16 +95,25 @@ class ManyThings(Classification, kind="many"):
 
 
 def even_odds(
-    classes: Int[Array, "*batch time"], is_new: Bool[Array, "*batch time"]
+    is_new: Bool[Array, "*batch time"], total: Int[Array, "*batch 1"], drawings: int = 0
 ) -> Float[Array, "*batch time"]:
     """Weights under which new and known are equally likely at every step, whatever came before.
 
-    With n of N classes seen, a step is new with probability 1 − n/N. Unweighted, a network would learn that after
-    five new things in a row a sixth is to be expected; somebody who teaches five things and then asks about one
-    of them expects otherwise.
+    With n of N classes seen, a step is new with probability 1 − n/N; or, if each of D drawings per class comes
+    once, with probability (N − n)·D / (N·D − t) after t steps. Unweighted, a network would learn that after five new
+    things in a row a sixth is to be expected; somebody who teaches five things and then asks about one of them
+    expects otherwise.
+
+    Args:
+        is_new: where a class is seen for the first time.
+        total: classes in the episode (N).
+        drawings: that come once, per class (D); 0 if classes are drawn independently at every step.
     """
-    total = 1.0 + jnp.max(classes, axis=-1, keepdims=True).astype(jnp.float32)
     seen = jnp.cumsum(is_new, axis=-1) - is_new.astype(jnp.int32)
-    known = seen.astype(jnp.float32) / total
-    weights = 0.5 / jnp.maximum(jnp.where(is_new, 1 - known, known), 1 / HEAVIEST)
+    left, all_left = total - seen, jnp.broadcast_to(total, seen.shape)
+    if drawings:
+        left = left * drawings
+        all_left = jnp.maximum(total * drawings - jnp.arange(is_new.shape[-1]), 1)
+    new = left.astype(jnp.float32) / all_left.astype(jnp.float32)
+    weights = 0.5 / jnp.maximum(jnp.where(is_new, new, 1 - new), 1 / HEAVIEST)
     return jnp.where(seen == 0, 0.0, weights)

@@ -15,7 +15,7 @@ from mann.data.functions import GaussianProcess, draw_function
 from mann.data.gp import sequential_predictions
 from mann.data.images import PictureFormat
 from mann.data.seen import Fingerprints
-from mann.episodes import Episode
+from mann.episodes import Episode, SharedPictures
 from mann.errors import MannError, check_range
 from mann.outputs import Gaussian, gaussian_nll
 from mann.paper import PaperRow
@@ -99,6 +99,7 @@ class Regression(Task, kind="regression"):
         """What the exact process says of the same samples in the same order."""
         y = episodes.targets[..., 0]
         predict = jax.vmap(partial(sequential_predictions, process=self.process))
+        assert not isinstance(episodes.inputs, SharedPictures)
         return _points(y, *predict(episodes.inputs, y))
 
     def record(self, tally: Points) -> dict[str, Any]:

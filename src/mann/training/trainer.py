@@ -148,7 +148,7 @@ class Trainer:
         indices = jax.lax.axis_index(AXIS) * share + jnp.arange(share)
         update_key = jax.random.fold_in(jax.random.key(self.config.seed), update)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(update_key, indices)
-        return task.draw_batch(keys, source, size)
+        return task.draw_training(keys, source, size)
 
     def validate(self, state: TrainState) -> Any:
         """A tally of held-out episodes, always the same ones, split over this process's devices."""

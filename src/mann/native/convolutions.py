@@ -1,0 +1,115 @@
+"""An encoder of convolutions as one native call on the CPU, forward and backward."""
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from mann.encoders import ConvolutionKernel, Encoder
+from mann.native import build
+
+
+def encode(encoder: Encoder, x: Float[Array, "pictures inputs"]) -> Float[Array, "pictures features"]:
+    """What an encoder makes of pictures, natively where the kernel can run it; MANN_NATIVE=0 turns it off."""
+    kernel = encoder.kernel()
+    if kernel is None or not _supports(kernel, x):
+        return encoder(x)
+    weights = jnp.concatenate([linear.weight.ravel() for linear in kernel.layers])
+    biases = jnp.concatenate([linear.bias for linear in kernel.layers])
+    maps = tuple(linear.bias.size for linear in kernel.layers)
+    stack = _Stack(len(x), *kernel.shape[1:], maps, kernel.strides)
+    arrays = [x, weights, biases]
+    # Inside `shard_map`: weights that all devices share become one copy each, whose gradients are then summed.
+    axes = [jax.typeof(array).manual_axis_type.varying for array in arrays]
+    arrays = [
+        jax.lax.pcast(array, tuple(frozenset().union(*axes) - own), to="varying")
+        for array, own in zip(arrays, axes, strict=True)
+    ]
+    return kernel.last(_convolve(stack, *arrays))
+
+
+def _supports(kernel: ConvolutionKernel, x: Array) -> bool:
+    return (
+        os.environ.get("MANN_NATIVE") != "0"
+        and jax.default_backend() == "cpu"
+        and len(x) > 0
+        and all(linear.bias.size % 16 == 0 for linear in kernel.layers)
+        and all(array.dtype == jnp.float32 for array in jax.tree.leaves((x, kernel.layers)))
+        and build.load()
+    )
+
+
+class _Stack(NamedTuple):
+    """The attributes of a call; `Stack` in convolutions.h says what each is."""
+
+    pictures: int
+    side: int
+    channels: int
+    maps: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def values(self) -> list[int]:
+        """Normalised values of each layer, for one picture."""
+        side, sizes = self.side, []
+        for maps, stride in zip(self.maps, self.strides, strict=True):
+            side = -(-side // stride)
+            sizes.append(side * side * maps)
+        return sizes
+
+    def attributes(self) -> dict[str, Any]:
+        return {
+            name: np.int64(value) if isinstance(value, int) else np.array(value, np.int64)
+            for name, value in self._asdict().items()
+        }
+
+
+def _call(
+    way: str, stack: _Stack, shapes: Sequence[tuple[int, ...]], option: str, on: bool, *arrays: Array
+) -> Any:
+    like = jax.typeof(arrays[0])
+    sharding = jax.NamedSharding(like.sharding.mesh, jax.P())
+    results = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding, manual_axis_type=like.manual_axis_type)
+        for shape in shapes
+    ]
+    call = jax.ffi.ffi_call(f"mann_convolutions_{way}", results, vmap_method="sequential")
+    return call(*arrays, **stack.attributes(), **{option: np.int64(on)})
+
+
+def _forward(stack: _Stack, record: bool, *arrays: Array) -> list[Array]:
+    """The features, and if asked for what the backward pass needs."""
+    P, values = stack.pictures, stack.values
+    shapes = [(P, values[-1]), (P, sum(values) * record), (P, len(values) * record)]
+    return list(_call("forward", stack, shapes, "recorded", record, *arrays))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _convolve(stack: _Stack, x: Array, weights: Array, biases: Array) -> Array:
+    return _forward(stack, False, x, weights, biases)[0]
+
+
+def _convolve_forward(stack: _Stack, x: Any, weights: Any, biases: Any) -> tuple[Array, Any]:
+    outputs, values, scales = _forward(stack, True, x.value, weights.value, biases.value)
+    return outputs, (x.value, weights.value, biases.value, values, scales, jnp.zeros((int(x.perturbed), 0)))
+
+
+def _convolve_backward(stack: _Stack, residuals: Any, gradient: Any) -> tuple[Array, Array, Array]:
+    x, weights, biases, values, scales, perturbed = residuals
+    if isinstance(gradient, jax.custom_derivatives.SymbolicZero):
+        return jnp.zeros_like(x), jnp.zeros_like(weights), jnp.zeros_like(biases)
+    to_pictures = bool(
+        len(perturbed)
+    )  # pictures seldom want a gradient, and it is left out where they do not
+    shapes = [weights.shape, biases.shape, (len(x), x.shape[1] * to_pictures)]
+    arrays = (x, weights, biases, values, scales, gradient)
+    dweights, dbiases, dx = _call("backward", stack, shapes, "to_pictures", to_pictures, *arrays)
+    return dx if to_pictures else jnp.zeros_like(x), dweights, dbiases
+
+
+_convolve.defvjp(_convolve_forward, _convolve_backward, symbolic_zeros=True)

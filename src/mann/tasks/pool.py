@@ -1,0 +1,108 @@
+"""Encode once, unroll many: episodes of an update that share their pictures.
+
+What an encoder makes of a picture depends neither on its label nor on what came before it. So several episodes of
+one update may draw their classes from one pool of pictures, each with an order and with labels of its own, and
+every picture is encoded once; its gradient sums over the episodes.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from mann.data.render import Drawings, Transform, random_transform, render
+from mann.episodes import choose_below, sample_distinct
+from mann.errors import MannError, check_range
+
+MOST = 2**16
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolConfig:
+    """Pictures that episodes share while training; they are tested on pictures of their own in any case.
+
+    In an episode from a pool every drawing comes once, so that it ends when those of its classes are used up.
+
+    Raises:
+        MannError: for sizes that no pool can have.
+    """
+
+    episodes: int = 0
+    """Episodes that share a pool: the batch of every device must be a multiple of it. 0 means that none do."""
+    classes: int = 64
+    """Classes in a pool; the episode's are some of them."""
+    drawings: int = 6
+    """Drawings of each class in a pool."""
+
+    def __post_init__(self) -> None:
+        check_range("The episodes that share a pool", self.episodes, 0, MOST)
+        check_range("The classes of a pool", self.classes, 1, MOST)
+        check_range("The drawings per class of a pool", self.drawings, 1, MOST)
+
+    def pools(self, episodes: int) -> int:
+        """How many pools that many episodes need.
+
+        Raises:
+            MannError: if they cannot share pools evenly.
+        """
+        if episodes % self.episodes:
+            raise MannError(
+                f"{self.episodes} episodes share a pool, but a device has {episodes} of the batch: make the batch "
+                "a multiple of task.pool.episodes on every device."
+            )
+        return episodes // self.episodes
+
+    def draw(self, key: PRNGKeyArray, source: Drawings, augment: bool) -> Float[Array, "pool pixels"]:
+        """The pictures of one pool, class by class.
+
+        Args:
+            key: random key.
+            source: the data set.
+            augment: rotate, shift and turn, as in other episodes.
+
+        Raises:
+            MannError: if the data set has fewer classes, or fewer drawings of each.
+        """
+        population, per_class = source.grids.shape[:2]
+        if population < self.classes or per_class < self.drawings:
+            raise MannError(
+                f"A pool of {self.classes} classes with {self.drawings} drawings each cannot be drawn from "
+                f"{population} classes of {per_class}: make it smaller."
+            )
+        keys = jax.random.split(key, 4)
+        chosen = sample_distinct(jax.random.uniform(keys[0], (self.classes,)), population)
+        priority = jax.random.uniform(keys[1], (self.classes, per_class))
+        available = source.counts[chosen][:, None]
+        order = jnp.argsort(jnp.where(jnp.arange(per_class)[None] < available, priority, 2.0), axis=1)
+        turns = jnp.arange(self.drawings)[None] % available  # a class with few drawings shows them again
+        drawings = jnp.take_along_axis(order, turns, axis=1).reshape(-1)
+        pictures = self.classes * self.drawings
+        rotation, shift = random_transform(jax.random.uniform(keys[2], (pictures, 3)), source.format.side)
+        quarter = choose_below(jax.random.uniform(keys[3], (self.classes,)), 4)
+        quarter = jnp.repeat(quarter, self.drawings)
+        if not augment:
+            rotation, shift, quarter = (jnp.zeros_like(x) for x in (rotation, shift, quarter))
+        classes = jnp.repeat(chosen, self.drawings)
+        return render(source, classes, drawings, Transform(rotation, shift, quarter))
+
+    def arrange(
+        self, key: PRNGKeyArray, active: int | Int[Array, ""], steps: int
+    ) -> tuple[Int[Array, "time"], Int[Array, "time"]]:
+        """An episode of some classes of a pool, in random order.
+
+        Args:
+            key: random key.
+            active: classes in the episode.
+            steps: its length; where it is longer than the classes' drawings, the rest is padding.
+
+        Returns:
+            Which picture of the pool each step shows, and which of the episode's classes that is.
+        """
+        class_key, step_key = jax.random.split(key)
+        ranks = jnp.argsort(jax.random.permutation(class_key, self.classes))  # below `active`: in the episode
+        of_picture = jnp.repeat(ranks, self.drawings)
+        priority = jax.random.uniform(step_key, of_picture.shape)
+        order = jnp.argsort(jnp.where(of_picture < active, priority, 2.0))
+        places = jnp.resize(order, (steps,))  # past the end of the pool: padding
+        return places.astype(jnp.int32), of_picture[places].astype(jnp.int32)
