@@ -197,12 +197,10 @@ class Model(Layer):
         if state is None:
             state = tile_state(self.initial_state(), batch)
         if isinstance(inputs, SharedPictures):
-            pools, pool, _ = inputs.pictures.shape
-            encoded = self.encode(inputs.pictures.reshape(pools * pool, self.input_size))
-            features = inputs.spread(encoded.reshape(pools, pool, self.encoder.features))
+            features = inputs.spread(self.encode(inputs.pictures))
         else:
             self._check(inputs, previous_labels)
-            features = self.encode(inputs.reshape(batch * time, self.input_size))
+            features = self.encode(inputs)
         # All steps of all episodes at once: one large product, forward and for the weights' gradient.
         projected = self._project_features(
             features.reshape(batch * time, self.encoder.features),
@@ -217,11 +215,12 @@ class Model(Layer):
         self, x: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
     ) -> Float[Array, "*time gates"]:
         """What does not depend on the past: for a whole episode this is one matrix product."""
-        return self._project_features(self.encoder(x), previous_label)
+        return self._project_features(self.encode(x), previous_label)
 
-    def encode(self, x: Float[Array, "pictures inputs"]) -> Float[Array, "pictures features"]:
-        """What the encoder makes of many inputs; on a CPU convolutions run as one native call."""
-        return encode(self.encoder, x)
+    def encode(self, x: Float[Array, "*time inputs"]) -> Float[Array, "*time features"]:
+        """What the encoder makes of inputs; on a CPU convolutions run as one native call."""
+        features = encode(self.encoder, x.reshape(-1, self.input_size))
+        return features.reshape(*x.shape[:-1], self.encoder.features)
 
     def _project_features(
         self, features: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]

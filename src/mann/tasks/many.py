@@ -100,9 +100,9 @@ def even_odds(
     """Weights under which new and known are equally likely at every step, whatever came before.
 
     With n of N classes seen, a step is new with probability 1 − n/N; or, if each of D drawings per class comes
-    once, with probability (N − n)·D / (N·D − t) after t steps. Unweighted, a network would learn that after five new
-    things in a row a sixth is to be expected; somebody who teaches five things and then asks about one of them
-    expects otherwise.
+    once, with probability (N − n)·D / (N·D − t) after t steps. Unweighted, a network would learn that after five
+    new things in a row a sixth is to be expected; somebody who teaches five things and then asks about one of
+    them expects otherwise.
 
     Args:
         is_new: where a class is seen for the first time.
@@ -113,7 +113,8 @@ def even_odds(
     left, all_left = total - seen, jnp.broadcast_to(total, seen.shape)
     if drawings:
         left = left * drawings
-        all_left = jnp.maximum(total * drawings - jnp.arange(is_new.shape[-1]), 1)
+        steps = jnp.broadcast_to(jnp.arange(is_new.shape[-1]), seen.shape)
+        all_left = jnp.maximum(all_left * drawings - steps, 1)
     new = left.astype(jnp.float32) / all_left.astype(jnp.float32)
     weights = 0.5 / jnp.maximum(jnp.where(is_new, new, 1 - new), 1 / HEAVIEST)
     return jnp.where(seen == 0, 0.0, weights)
