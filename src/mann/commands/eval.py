@@ -9,7 +9,7 @@ import tyro
 
 from mann.commands import parse
 from mann.errors import MannError
-from mann.files import write_atomically
+from mann.files import check_writable, write_atomically
 from mann.runtime import prepare_jax
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def main(arguments: list[str]) -> int:
         "Accuracy by instance on test classes, or likelihood by step on test functions, without learning.",
         arguments,
     )
+    if options.json:
+        check_writable(Path(options.json))
     prepare_jax(options.devices)
     from rich.progress import Progress
 

@@ -22,8 +22,7 @@ class Arguments:
     name: tyro.conf.Positional[str]
     """The experiment; `mann reproduce --help` lists them."""
     scale: Literal["smoke", "quick", "full"] = "quick"
-    """smoke: seconds, tiny networks on glyphs, to see that all works; quick: a tenth of the training;
-    full: what stands in results/."""
+    """smoke: tiny networks on glyphs, for seconds; quick: a tenth of the training; full: what is in results/."""
     runs: str = "runs"
     """Where networks are trained: in RUNS/SCALE/ENTRY, shared between experiments."""
     results: str = ""

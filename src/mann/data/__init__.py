@@ -42,11 +42,9 @@ class DataConfig(Part):
     side: int = 20
     """Pixels per side of what the network sees."""
     validation: int = 100
-    """Training classes, the last ones, that are never trained on: the live accuracy and the best checkpoint
-    are measured on them. At most a quarter of the training classes. Test classes are not touched."""
+    """The last training classes, at most a quarter, are held out to watch the training and select the best."""
     mirror: bool = False
-    """Train on the mirror image of every class, too, as a class of its own: the paper makes new classes by
-    quarter turns, this doubles them. Validation and test are not mirrored."""
+    """Train on the mirror image of every class, too, as a class of its own. Test classes are not mirrored."""
 
     def __post_init__(self) -> None:
         check_range("data.side", self.side, 1, LARGEST_SIDE)
