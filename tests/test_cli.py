@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -30,14 +29,13 @@ def _cache(shared_cache, monkeypatch):
 
 def test_help_answers_at_once_and_without_jax():
     code = "import sys, mann.cli; mann.cli.main(['--help']); sys.exit('jax' in sys.modules)"
-    best = 9.0
-    for _ in range(3):
-        began = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        best = min(best, time.perf_counter() - began)
+    before = os.times()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    after = os.times()
     assert done.returncode == 0, done.stderr
     assert "mann quickstart" in done.stdout
-    assert best < 1
+    work = after.children_user + after.children_system - before.children_user - before.children_system
+    assert work < 1  # seconds, however many others share the processor
 
 
 def test_help_of_train_lists_presets(capsys):

@@ -167,6 +167,12 @@ def test_what_cannot_be_written_is_known_before(tmp_path):
         files.check_writable(path)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_named_with_the_file():
+    with pytest.raises(MannError, match="Could not write /dev/full: the disk is full"):
+        files.write_json(Path("/dev/full"), {"a": 1})
+
+
 PRINTS = """
 import sys
 from pathlib import Path

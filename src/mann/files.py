@@ -85,6 +85,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
+def write_json(path: Path, content: Any, indent: int = 2) -> None:
+    """Plain dictionaries, lists and numbers as a JSON file; raises `MannError` if it cannot be written."""
+    with writing(path):
+        write_atomically(path, (json.dumps(content, indent=indent) + "\n").encode())
+
+
 def check_writable(path: Path) -> None:
     """Refuse a file that `write_atomically` could not write: before minutes of work, not after them."""
     if path.exists() and (not path.is_file() or _is_standard_output(path)):
@@ -157,9 +163,7 @@ class Lock:
 
     def release(self) -> None:
         """Remove the file and let go of it."""
-        with contextlib.suppress(
-            OSError
-        ):  # Windows removes no open file: an empty one stays, which is no harm
+        with contextlib.suppress(OSError):  # Windows removes no open file: an empty one stays, no harm
             if self.is_in_place():
                 self.path.unlink()
         os.close(self._handle)

@@ -1,7 +1,6 @@
 """`mann bench`: how fast training is on this machine, and how near to what the machine can do."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from rich.console import Console
 from mann.commands import parse
 from mann.commands.console import plain_console, plain_table
 from mann.errors import MannError
-from mann.files import check_writable, write_atomically
+from mann.files import check_writable, write_json
 from mann.runtime import prepare_jax
 
 QUICK_ROUNDS = 5
@@ -72,8 +71,7 @@ def main(arguments: list[str]) -> int:
         for path in draw_growth(growth, Path(options.plot)):
             console.print(f"Plot: {path}")
     if options.json:
-        text = json.dumps(result | {"networks": networks, "growth": growth}, indent=2) + "\n"
-        write_atomically(Path(options.json), text.encode())
+        write_json(Path(options.json), result | {"networks": networks, "growth": growth})
     return 0
 
 

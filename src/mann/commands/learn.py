@@ -154,7 +154,8 @@ def _write(result: dict[str, Any], file: str) -> None:
         return
     _print_table(result)
     if file:
-        write_atomically(Path(file), (text + "\n").encode())
+        with writing(path := Path(file)):
+            write_atomically(path, (text + "\n").encode())
 
 
 def _print_table(result: dict[str, Any]) -> None:

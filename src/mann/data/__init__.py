@@ -202,6 +202,13 @@ def data_config(dataset: str) -> DataConfig:
     return Folder(path=dataset)
 
 
+def choose_data(dataset: str | DataConfig, default: DataConfig) -> DataConfig:
+    """The data set that was asked for, by name or as a configuration; the default if it was left empty."""
+    if isinstance(dataset, str):
+        return data_config(dataset) if dataset else default
+    return dataset
+
+
 def load_images(dataset: str) -> ImageSet:
     """The pictures of a data set, with its default options; with others: `Glyphs(classes=40).load()`.
 
