@@ -33,7 +33,7 @@ types: install
 	$(BIN)/mypy
 
 pytest: install
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 # The site in site/, to be opened as files: a broken link, a missing page or an unknown name fails, and so does anything
 # that a browser would fetch from elsewhere.

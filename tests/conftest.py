@@ -1,7 +1,7 @@
 """Tests run strictly: two CPU devices, no silent rank or dtype promotion, warnings are errors.
 
 What XLA compiles is kept for the whole session, also for the processes that tests start and for the workers among
-which `make test` distributes the files.
+which `make test` shares out the tests.
 """
 
 import os

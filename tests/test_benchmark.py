@@ -265,7 +265,7 @@ def test_networks_are_measured_with_and_without_the_kernel(monkeypatch, capsys):
     ("arguments", "message"),
     [
         (["--quick", "--plot", "growth"], "nothing to plot"),
-        (["--json", "no/such/folder/bench.json"], "Cannot write no/such/folder/bench.json"),
+        (["--json", "/dev/null/bench.json"], "Cannot write /dev/null/bench.json"),
         (["--devices", "-1"], "devices must be at least 1"),
     ],
 )

@@ -1,12 +1,13 @@
+import ast
 import errno
 import io
+import itertools
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import mann
 from mann.cli import COMMANDS, main
 from tests.sketches import sketch
 from tests.training.tiny import OPTIONS
@@ -27,14 +29,13 @@ def _cache(shared_cache, monkeypatch):
 
 def test_help_answers_at_once_and_without_jax():
     code = "import sys, mann.cli; mann.cli.main(['--help']); sys.exit('jax' in sys.modules)"
-    best = 9.0
-    for _ in range(3):
-        began = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        best = min(best, time.perf_counter() - began)
+    before = os.times()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    after = os.times()
     assert done.returncode == 0, done.stderr
     assert "mann quickstart" in done.stdout
-    assert best < 1
+    work = after.children_user + after.children_system - before.children_user - before.children_system
+    assert work < 1  # seconds, however many others share the processor
 
 
 def test_help_of_train_lists_presets(capsys):
@@ -60,7 +61,7 @@ def test_help_is_wrapped_to_the_terminal_and_tells_no_empty_defaults(command, wi
     assert "usage: mann" in shown
     fixed = max(width, 80)  # examples and lists keep their lines
     assert max(map(len, shown.splitlines())) <= fixed
-    assert "(default: '')" not in shown
+    assert not re.search(r"\(default: *('')?\)", shown)
     assert not re.search(r"^│ *''\)? *│$", shown, re.MULTILINE)
 
 
@@ -350,3 +351,36 @@ def test_a_folder_in_use_is_refused_before_the_data_is_read(tmp_path, monkeypatc
     monkeypatch.setattr("mann.data.Glyphs.load", lambda self: pytest.fail("the data was read"))
     assert main(["train", "glyphs-5", "--run", str(tmp_path)]) == 2
     assert "is not empty: choose another folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["eval", "no-such-model", "--json"],
+        ["eval", "no-such-model", "--teach-once", "5", "--json"],
+        ["learn", "no-such-folder", "--json"],
+        ["learn", "no-such-folder", "--save"],
+        ["learn", "no-such-folder", "--show-seen"],
+        ["data", "no-such-data", "--sheet"],
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(words, capsys):
+    assert main([*words, "/dev/null/file"]) == 2
+    assert capsys.readouterr().err.startswith("mann: Cannot write /dev/null/file")
+
+
+def test_texts_of_options_stand_on_one_line():
+    """The parser of the command line would keep the break between two, wherever the terminal breaks them."""
+    several = []
+    for file in Path(mann.__file__).parent.rglob("*.py"):
+        for cls in ast.walk(ast.parse(file.read_text())):
+            frozen = isinstance(cls, ast.ClassDef) and "frozen=True" in map(ast.unparse, _keywords(cls))
+            for field, text in itertools.pairwise(cls.body) if frozen else ():
+                match field, text:
+                    case ast.AnnAssign(), ast.Expr(ast.Constant(str(words))) if "\n" in words:
+                        several.append(f"{file.name} {cls.name}.{ast.unparse(field.target)}")
+    assert several == ["images.py ImageSet.images"]  # is no option
+
+
+def _keywords(cls):
+    return [word for call in cls.decorator_list if isinstance(call, ast.Call) for word in call.keywords]

@@ -151,6 +151,28 @@ def test_a_pipe_is_written_through_and_stays_a_pipe(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
 
 
+def test_what_cannot_be_written_is_known_before(tmp_path):
+    (tmp_path / "file").write_text("a file")
+    (tmp_path / "link").symlink_to(tmp_path / "file" / "below")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("file/below", "file/below/new", "link", "."):
+        with pytest.raises(MannError, match=r"Cannot write .*: name a file in a folder"):
+            files.check_writable(tmp_path / name)
+        with pytest.raises(OSError, match=r"directory|File exists"):
+            files.write_atomically(tmp_path / name, b"x")
+    for name in ("file", "new", "other/folder/file"):
+        files.check_writable(tmp_path / name)
+        files.write_atomically(tmp_path / name, b"x")
+    for path in (tmp_path / "pipe", Path(os.devnull), Path("/dev/stdout")):
+        files.check_writable(path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_named_with_the_file():
+    with pytest.raises(MannError, match="Could not write /dev/full: the disk is full"):
+        files.write_json(Path("/dev/full"), {"a": 1})
+
+
 PRINTS = """
 import sys
 from pathlib import Path

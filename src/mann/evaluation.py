@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from mann.data import DataConfig, data_config
+from mann.data import DataConfig, choose_data
 from mann.data.gp import Prediction
 from mann.episodes import time_offset
 from mann.errors import MannError, check_range
@@ -104,8 +104,7 @@ def evaluate(
     task = (task or config.task).resized(classes, length)
     if dataset and not task.needs_data:
         raise MannError("This model draws its episodes from no data set: leave the data set out.")
-    data = data_config(dataset) if isinstance(dataset, str) and dataset else dataset or config.data
-    assert not isinstance(data, str)
+    data = choose_data(dataset, config.data)
     if data is not config.data and task.needs_data:
         data = dataclasses.replace(data, side=config.data.side)  # as the network sees them
     unseen = task.load_unseen(data, config.data, trained.seen, trained.name)
@@ -135,11 +134,11 @@ def _run(
         tallies.append(jax.tree.map(np.asarray, tally(arrays, source, part)))
         references.append(jax.tree.map(np.asarray, reference(part, source)))
         progress(min(start + chunk, episodes), episodes)
-    return _join(tallies, episodes), _join(references, episodes)
+    return join_episodes(tallies, episodes), join_episodes(references, episodes)
 
 
-def _join(parts: list[T], episodes: int) -> T:
-    """One tree of arrays from several, without the episodes that only filled up the last."""
+def join_episodes(parts: list[T], episodes: int) -> T:
+    """One tree of arrays on the host from several, without the episodes that only filled up the last."""
     whole: T = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:episodes], *parts)
     return whole
 

@@ -85,6 +85,25 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
+def write_json(path: Path, content: Any, indent: int = 2) -> None:
+    """Plain dictionaries, lists and numbers as a JSON file; raises `MannError` if it cannot be written."""
+    with writing(path):
+        write_atomically(path, (json.dumps(content, indent=indent) + "\n").encode())
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that `write_atomically` could not write: before minutes of work, not after them."""
+    if path.exists() and (not path.is_file() or _is_standard_output(path)):
+        writable = not path.is_dir() and os.access(path, os.W_OK)
+    else:
+        folder = Path(os.path.realpath(path)).parent
+        while not folder.exists():
+            folder = folder.parent
+        writable = folder.is_dir() and os.access(folder, os.W_OK)
+    if not writable:
+        raise MannError(f"Cannot write {path}: name a file in a folder that can be written to.")
+
+
 def _is_standard_output(path: Path) -> bool:
     with contextlib.suppress(OSError):
         return os.path.samestat(path.stat(), os.fstat(1))
@@ -144,9 +163,7 @@ class Lock:
 
     def release(self) -> None:
         """Remove the file and let go of it."""
-        with contextlib.suppress(
-            OSError
-        ):  # Windows removes no open file: an empty one stays, which is no harm
+        with contextlib.suppress(OSError):  # Windows removes no open file: an empty one stays, no harm
             if self.is_in_place():
                 self.path.unlink()
         os.close(self._handle)

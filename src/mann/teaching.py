@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from mann.data import DataConfig, data_config
+from mann.data import DataConfig, choose_data
 from mann.data.images import ImageSet
 from mann.data.seen import unseen_images
 from mann.errors import MannError, check_range
@@ -26,9 +26,7 @@ class TaughtOnce(NamedTuple):
     things: int
     answered: Interval  # right, as `predict_one` answers
     forced: Interval  # right, where "something new" was no answer
-    area: (
-        float | None
-    )  # under the curve of precision and recall of known against new; None without new things
+    area: float | None  # under precision over recall of known against new; None without new things
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers, accuracies between 0 and 1: what `mann eval --teach-once --json` writes."""
@@ -75,8 +73,7 @@ def teach_once(
     trained = model if isinstance(model, Trained) else load_trained(model)
     trained = with_slots(trained, slots) if slots else trained
     config = trained.config
-    data = data_config(dataset) if isinstance(dataset, str) and dataset else dataset or config.data
-    assert not isinstance(data, str)
+    data = choose_data(dataset, config.data)
     learner = OneShotLearner(trained)
     images, _ = unseen_images(data, config.data, trained.seen, trained.name)
     check_range("The number of trials", trials, 0, MOST_TRIALS)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from mann.data import Folder
 from mann.data.images import ImageSet
 from mann.errors import MannError
 from mann.files import load_arrays
@@ -30,6 +31,12 @@ def finished(tmp_path_factory, shared_cache):
 @pytest.fixture(autouse=True)
 def _cache(shared_cache, monkeypatch):
     monkeypatch.setenv("MANN_CACHE", str(shared_cache))
+
+
+def test_a_warm_up_longer_than_the_run_is_refused_before_the_data_is_read(tmp_path):
+    config = change(optimiser=Muon(warmup=24), data=Folder(path=str(tmp_path / "nothing")))
+    with pytest.raises(MannError, match="A warm-up of 24 updates does not fit into a run of 24"):
+        train(config, tmp_path / "run", observers=[])
 
 
 def test_run_folder_explains_itself(finished):

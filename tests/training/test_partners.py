@@ -69,6 +69,25 @@ def test_who_leaves_is_not_followed_by_what_jax_still_writes():
     assert done.stderr == "mann: Ours.\n"
 
 
+PIECES = """
+import os, time
+from mann.training.partners import watch
+noise = b"W1117 04:42:27.600551   15317 preemption_sync_manager.cc:147] Failed to retrieve\\n of many lines\\n"
+watch.start("One sentence.")
+os.write(2, noise)
+time.sleep(0.2)
+os.write(2, b"mann: First.\\n" + noise + b"mann: Second.\\n" + noise)
+watch.stop()
+"""
+
+
+def test_a_sentence_between_messages_of_jax_comes_out_alone():
+    """On a busy machine the reader gets in one piece what several threads wrote."""
+    done = run(PIECES)
+    assert done.returncode == 0
+    assert done.stderr == "mann: First.\nmann: Second.\n"
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

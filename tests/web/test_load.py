@@ -45,7 +45,8 @@ def test_a_hundred_browsers_at_once_do_not_mix(serve):
     with serve(most_sessions=BROWSERS) as running:
         seconds = np.concatenate(asyncio.run(everyone(running.address)))
         assert len(running.playground.sessions) == BROWSERS
-    assert np.percentile(seconds, 99) < 10  # checks of the tests and both sides on the same cores included
+    # Checks of the tests and both sides on the same cores included, which other tests may use as well.
+    assert np.percentile(seconds, 99) < 30
 
 
 def _random_value(rng: random.Random, depth: int = 0) -> object:

@@ -31,8 +31,8 @@ def parse(options: type[T], command: str, description: str, arguments: list[str]
 
 PLACE = "@description@"
 COLOUR = r"\x1b\[[0-9;]*m"
-# An empty default; it may be broken over two lines of a box.
-EMPTY_DEFAULT = re.compile(rf"\(default:(?:\s|│|{COLOUR})*''\)")
+# An empty default, '' or no values; it may be broken over two lines of a box.
+EMPTY_DEFAULT = re.compile(rf"\(default:(?:\s|│|{COLOUR})*(?:'')?\)")
 EMPTY_LINE = re.compile(rf"^(?:{COLOUR})*│(?: |{COLOUR})*│(?:{COLOUR})*\n", re.MULTILINE)
 
 

@@ -1,8 +1,6 @@
 """`mann bench`: how fast training is on this machine, and how near to what the machine can do."""
 
 import dataclasses
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ from rich.console import Console
 from mann.commands import parse
 from mann.commands.console import plain_console, plain_table
 from mann.errors import MannError
-from mann.files import write_atomically
+from mann.files import check_writable, write_json
 from mann.runtime import prepare_jax
 
 QUICK_ROUNDS = 5
@@ -42,7 +40,7 @@ def main(arguments: list[str]) -> int:
             "--quick does not measure growth, so there is nothing to plot: leave out one of them."
         )
     for name in filter(None, (options.json, options.plot)):
-        _check_writable(Path(name))
+        check_writable(Path(name))
     prepare_jax(options.devices)
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -73,16 +71,8 @@ def main(arguments: list[str]) -> int:
         for path in draw_growth(growth, Path(options.plot)):
             console.print(f"Plot: {path}")
     if options.json:
-        text = json.dumps(result | {"networks": networks, "growth": growth}, indent=2) + "\n"
-        write_atomically(Path(options.json), text.encode())
+        write_json(Path(options.json), result | {"networks": networks, "growth": growth})
     return 0
-
-
-def _check_writable(path: Path) -> None:
-    """Before minutes of measuring, not after them."""
-    folder = path.absolute().parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise MannError(f"Cannot write {path}: name a file in a folder that exists and can be written to.")
 
 
 def print_headline(result: dict[str, Any], console: Console) -> None:

@@ -8,7 +8,7 @@ import tyro
 
 from mann.commands import parse
 from mann.errors import MannError, check_seed
-from mann.files import write_atomically, writing
+from mann.files import check_writable, write_atomically, writing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +37,8 @@ def main(arguments: list[str]) -> int:
     options = parse(Arguments, "data", "Look at a data set.", arguments)
     if options.sheet and Path(options.sheet).exists() and not options.force:
         raise MannError(f"{options.sheet} exists: choose another name, or overwrite it with --force.")
+    if options.sheet:
+        check_writable(Path(options.sheet))
     if not 1 <= options.rows <= 100 or not 1 <= options.columns <= 100:
         raise MannError("A sheet has between 1 and 100 rows and columns.")
     check_seed(options.seed)

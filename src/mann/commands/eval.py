@@ -1,7 +1,6 @@
 """`mann eval MODEL`: how well a trained model does on classes that it never saw."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +8,7 @@ import tyro
 
 from mann.commands import parse
 from mann.errors import MannError
-from mann.files import write_atomically
+from mann.files import check_writable, write_json
 from mann.runtime import prepare_jax
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ def main(arguments: list[str]) -> int:
         "Accuracy by instance on test classes, or likelihood by step on test functions, without learning.",
         arguments,
     )
+    if options.json:
+        check_writable(Path(options.json))
     prepare_jax(options.devices)
     from rich.progress import Progress
 
@@ -69,7 +70,7 @@ def main(arguments: list[str]) -> int:
         )
     print_evaluation(result, trained)
     if options.json:
-        write_atomically(Path(options.json), (json.dumps(result.to_json(), indent=2) + "\n").encode())
+        write_json(Path(options.json), result.to_json())
     return 0
 
 
@@ -107,5 +108,5 @@ def _teach_once(trained: "Trained", options: Arguments) -> int:
     )
     if options.json:
         content = {"model": trained.name, "teach_once": [row.to_json() for row in rows]}
-        write_atomically(Path(options.json), (json.dumps(content, indent=2) + "\n").encode())
+        write_json(Path(options.json), content)
     return 0

@@ -11,7 +11,7 @@ import tyro
 
 from mann.commands import parse
 from mann.errors import MannError
-from mann.files import write_atomically, writing
+from mann.files import check_writable, write_atomically, writing
 from mann.runtime import prepare_jax
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ class Arguments:
 
 def main(arguments: list[str]) -> int:
     options = parse(Arguments, "learn", DESCRIPTION, arguments)
+    for name in (options.json, options.save, options.show_seen):
+        if name not in ("", "-"):
+            check_writable(Path(name))
     from mann.data.folder import list_images
 
     folder = Path(options.folder).expanduser()
@@ -151,7 +154,8 @@ def _write(result: dict[str, Any], file: str) -> None:
         return
     _print_table(result)
     if file:
-        write_atomically(Path(file), (text + "\n").encode())
+        with writing(path := Path(file)):
+            write_atomically(path, (text + "\n").encode())
 
 
 def _print_table(result: dict[str, Any]) -> None:

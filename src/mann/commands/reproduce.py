@@ -9,6 +9,7 @@ import tyro
 
 from mann.commands import parse
 from mann.errors import MannError
+from mann.files import write_json
 from mann.runtime import prepare_jax
 from mann.text import listing
 
@@ -22,8 +23,7 @@ class Arguments:
     name: tyro.conf.Positional[str]
     """The experiment; `mann reproduce --help` lists them."""
     scale: Literal["smoke", "quick", "full"] = "quick"
-    """smoke: seconds, tiny networks on glyphs, to see that all works; quick: a tenth of the training;
-    full: what stands in results/."""
+    """smoke: tiny networks on glyphs, for seconds; quick: a tenth of the training; full: what is in results/."""
     runs: str = "runs"
     """Where networks are trained: in RUNS/SCALE/ENTRY, shared between experiments."""
     results: str = ""
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     prepare_jax(options.devices)
     from mann.commands.console import print_table
     from mann.experiments import figures_folder, load_experiment
-    from mann.experiments.records import TABLE, reading_records, write_json
+    from mann.experiments.records import TABLE, reading_records
     from mann.experiments.scales import TEST_EPISODES
 
     experiment = load_experiment(options.name)
@@ -70,11 +70,11 @@ def main(arguments: list[str]) -> int:
                 print("Stopped and saved; the same command goes on from there.")
                 return 130
             record = cast("Record", _about(entry, options) | entry.description() | measurement)
-            write_json(folder / f"{entry.name}.json", record)
+            write_json(folder / f"{entry.name}.json", record, indent=1)
             records[entry.name] = record
     with reading_records(folder):
         table = experiment.table(records)
-    write_json(folder / TABLE, table._asdict())
+    write_json(folder / TABLE, table._asdict(), indent=1)
     print_table(table)
     with reading_records(folder):
         pictures = experiment.save_figures(records, figures_folder(results, options.name))

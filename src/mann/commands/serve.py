@@ -52,8 +52,7 @@ class Arguments:
     trials: str = ""
     """The SQLite file of the human experiment; empty: mann/trials.sqlite in your folder for user data."""
     browsers: int = 200
-    """Browsers at a time that have taught something; one more gets a message to come back. Where other
-    machines can reach it, one address may have a quarter of them."""
+    """Learners that are kept at a time, one per browser; another machine may have a quarter of them."""
     idle: float = 30.0
     """Minutes after which an idle browser's learner is dropped."""
     trial_length: int = 50

@@ -8,6 +8,7 @@ import tyro
 
 from mann.commands import parse
 from mann.errors import MannError
+from mann.files import write_atomically, writing
 
 if TYPE_CHECKING:
     from mann.web.trials import Answer, TrialStore
@@ -46,12 +47,8 @@ def main(arguments: list[str]) -> int:
     if not options.out:
         print(text, end="")
         return 0
-    from mann.files import write_atomically
-
-    try:
-        write_atomically(Path(options.out), text.encode())
-    except OSError as error:
-        raise MannError(f"Could not write {options.out}: {error.strerror}.") from None
+    with writing(out := Path(options.out)):
+        write_atomically(out, text.encode())
     print(f"Wrote {text.count(chr(10)) - 1} answers to {options.out}")
     return 0
 

@@ -42,11 +42,9 @@ class DataConfig(Part):
     side: int = 20
     """Pixels per side of what the network sees."""
     validation: int = 100
-    """Training classes, the last ones, that are never trained on: the live accuracy and the best checkpoint
-    are measured on them. At most a quarter of the training classes. Test classes are not touched."""
+    """The last training classes, at most a quarter, are held out to watch the training and select the best."""
     mirror: bool = False
-    """Train on the mirror image of every class, too, as a class of its own: the paper makes new classes by
-    quarter turns, this doubles them. Validation and test are not mirrored."""
+    """Train on the mirror image of every class, too, as a class of its own. Test classes are not mirrored."""
 
     def __post_init__(self) -> None:
         check_range("data.side", self.side, 1, LARGEST_SIDE)
@@ -202,6 +200,13 @@ def data_config(dataset: str) -> DataConfig:
     if dataset in DataConfig.members:
         return member(DataConfig, dataset, "The data set")()  # type: ignore[type-abstract]
     return Folder(path=dataset)
+
+
+def choose_data(dataset: str | DataConfig, default: DataConfig) -> DataConfig:
+    """The data set that was asked for, by name or as a configuration; the default if it was left empty."""
+    if isinstance(dataset, str):
+        return data_config(dataset) if dataset else default
+    return dataset
 
 
 def load_images(dataset: str) -> ImageSet:

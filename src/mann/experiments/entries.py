@@ -15,10 +15,10 @@ from mann.baselines.autoencoder import AutoencoderConfig, train_autoencoder
 from mann.baselines.knn import Features, raw_pixels, tally_neighbours
 from mann.data import DataConfig
 from mann.errors import MannError
-from mann.evaluation import CHUNK, SEED, Evaluation, evaluate
+from mann.evaluation import CHUNK, SEED, Evaluation, evaluate, join_episodes
 from mann.experiments.records import Record, thin, typical_pace
 from mann.figures.run import save_curves
-from mann.metrics import InstanceCounts, accuracy_by_instance
+from mann.metrics import accuracy_by_instance
 from mann.parts import from_dict, to_dict
 from mann.tasks import AccuracyByInstance, Classification
 from mann.trained import load_trained
@@ -161,9 +161,7 @@ class Neighbours(Entry):
         keys = jax.random.split(jax.random.key(SEED), -(-episodes // CHUNK) * CHUNK)
         tally = jax.jit(lambda keys, drawings: tally_neighbours(self.task, features, keys, drawings))
         parts = [tally(keys[i : i + CHUNK], unseen.source) for i in range(0, episodes, CHUNK)]
-        counts: InstanceCounts = jax.tree.map(
-            lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[:episodes], *parts
-        )
+        counts = join_episodes(parts, episodes)
         tested = Evaluation(
             self.name,
             unseen.dataset,

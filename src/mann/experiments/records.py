@@ -3,14 +3,13 @@
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from mann.errors import MannError
-from mann.files import write_atomically
 
 POINTS = 60  # of a training curve that a record holds
 TABLE = "table.json"  # beside the records of an experiment
@@ -47,12 +46,6 @@ class Table(NamedTuple):
     columns: list[str]
     rows: list[list[str]]
     note: str
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """A record or a table."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def read_record(path: Path) -> Record:

@@ -26,8 +26,7 @@ class LRUAConfig(SlotConfig, kind="lrua"):
     """Least Recently Used Access: its sizes, and the readings of the paper that implementations disagree on."""
 
     key_strength: Literal["learned", "none"] = "learned"
-    """β in softmax(β · cosine): learned per head and step, or 1 as in eq 3. With β = 1 and 128 slots no read
-    weight can exceed 5.5 %, so that every read is a blur."""
+    """β in softmax(β · cosine): learned per head and step, or 1 (eq 3), which blurs every read of many slots."""
     initial_strength: float = 11.0
     """Where the learned β starts, roughly; it is 1 + softplus(linear + initial_strength − 1)."""
     written: Literal["separate", "key"] = "separate"

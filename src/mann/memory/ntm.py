@@ -25,8 +25,7 @@ class NTMConfig(SlotConfig, kind="ntm"):
     initial_strength: float = 1.0
     """Where the key strength β starts, roughly; it is softplus(linear + initial_strength)."""
     initial_heads: Literal["even", "moving"] = "even"
-    """How heads start: every move as likely as any other, or the write head moving on by a slot per step and the
-    read heads looking by content. Only biases differ, and training may change them."""
+    """How heads start: every move equally likely, or writing slot after slot and reading by content."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -59,8 +59,7 @@ class Classification(Task, kind="classification"):
     balanced: bool = False
     """Every class equally often. The paper draws the class of each sample at random, so that counts differ."""
     repeats: bool = False
-    """Let the same drawing return within an episode (newly augmented), instead of using up the class's
-    drawings first. The paper does not say; without repeats is the harder reading."""
+    """Let a drawing return within an episode before all of its class were shown; the paper does not say."""
     augment: bool = True
     """Rotate by up to ±π/16, shift by up to ±10 of 105 pixels, and turn each class by a multiple of 90°."""
     pool: PoolConfig = PoolConfig()

@@ -119,6 +119,7 @@ def _in_folder(
         else:
             with distributed.together():
                 run.refuse_if_used()  # at once, not after the data is loaded
+        config.optimiser.check_length(config.updates)
         mesh = distributed.make_mesh(config.batch)
         local_batch = config.batch * len(mesh.local_devices) // mesh.size
         check_memory(config.task, config.model, config.data.format, local_batch, training=True)

@@ -55,6 +55,20 @@ class OptimiserConfig(Part):
             devices: on several, inside `shard_map`, some of the work may be shared.
         """
 
+    def check_length(self, updates: int) -> None:
+        """Refuse a run that is over before the warm-up is.
+
+        Args:
+            updates: length of the run.
+
+        Raises:
+            MannError: if the warm-up does not fit into it.
+        """
+        if self.warmup >= updates:
+            raise MannError(
+                f"A warm-up of {self.warmup} updates does not fit into a run of {updates}: shorten it."
+            )
+
     def build(self, updates: int, blocks: Any = None, devices: int = 1) -> optax.GradientTransformation:
         """The whole optimiser for a run: clipping, the rule, and its schedule.
 
@@ -64,12 +78,9 @@ class OptimiserConfig(Part):
             devices: as in `rule`.
 
         Raises:
-            MannError: if the warm-up is longer than the run.
+            MannError: as `check_length` does.
         """
-        if self.warmup >= updates:
-            raise MannError(
-                f"A warm-up of {self.warmup} updates does not fit into a run of {updates}: shorten it."
-            )
+        self.check_length(updates)
         rate: optax.ScalarOrSchedule = self.learning_rate
         if self.schedule == "cosine":
             rate = optax.warmup_cosine_decay_schedule(0.0, self.learning_rate, self.warmup, updates)

@@ -26,11 +26,9 @@ from mann.errors import MannError, check_range
 
 HEARTBEAT = 100  # seconds without a sign of life until a process counts as lost, unless told to wait for less
 LONGEST_WAIT = 7 * 24 * 3600
-FATAL = re.compile(rb"^F\d{4} \d\d:\d\d:\d\d", re.MULTILINE)
-NOISE = re.compile(
-    rb"^(F\d{4} |[EW]\d{4} \S+ +\d+ (coordination_service|preemption_sync_manager))", re.MULTILINE
-)
-OURS = re.compile(rb"^(mann: |Traceback )", re.MULTILINE)
+FATAL = re.compile(rb"F\d{4} \d\d:\d\d:\d\d")  # these three: how a line begins
+NOISE = re.compile(rb"F\d{4} |[EW]\d{4} \S+ +\d+ (coordination_service|preemption_sync_manager)")
+OURS = re.compile(rb"mann: |Traceback ")
 LOSS = re.compile(
     r"Gloo|Connection (closed|reset)|coordination service|heartbeat|NCCL|Broken pipe", re.IGNORECASE
 )
@@ -191,22 +189,22 @@ class _Watch:
         return True
 
     def _read(self, reading: int, stderr: int) -> None:
+        """Line by line: what came in one piece may have been written by several threads."""
         silent = False
         with contextlib.closing(os.fdopen(reading, "rb", buffering=0)) as pipe:
             while text := pipe.read(65536):
-                if FATAL.search(text) and self.lost():
-                    show_cursor = (
-                        b"\x1b[?25h" if os.isatty(stderr) else b""
-                    )  # a live display may have hidden it
-                    os.write(stderr, f"mann: {self.sentence}\n".encode() + show_cursor)
-                    os._exit(2)
-                if noise := NOISE.search(text):  # of many lines, written piece by piece
-                    os.write(stderr, b"" if silent else text[: noise.start()])
-                    silent, text = True, text[noise.end() :]
-                if silent and (ours := OURS.search(text)):
-                    silent, text = False, text[ours.start() :]
-                if not silent:
-                    os.write(stderr, text)
+                for line in text.splitlines(keepends=True):
+                    if FATAL.match(line) and self.lost():
+                        # A live display may have hidden the cursor.
+                        show_cursor = b"\x1b[?25h" if os.isatty(stderr) else b""
+                        os.write(stderr, f"mann: {self.sentence}\n".encode() + show_cursor)
+                        os._exit(2)
+                    if NOISE.match(line):
+                        silent = True  # until we write again: a message has many lines
+                    elif OURS.match(line):
+                        silent = False
+                    if not silent:
+                        os.write(stderr, line)
 
 
 def _set_handler(number: int, address: int | None) -> None:
