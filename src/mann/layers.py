@@ -1,12 +1,60 @@
-"""The layer that every part is made of, and what an optimiser may know of its weights."""
+"""What every part is made of: a layer, the precision of its products, what an optimiser may know of its weights."""
 
+import functools
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+
+Precision = Literal["float32", "bfloat16"]
+"""Of the factors of a matrix product; sums are in float32 in either case."""
+
+
+def product(
+    x: Float[Array, "*batch inputs"], w: Float[Array, "inputs outputs"], precision: Precision
+) -> Float[Array, "*batch outputs"]:
+    """x w, and the products of its gradient, at a precision.
+
+    Args:
+        x: rows, whatever axes come before.
+        w: a matrix.
+        precision: bfloat16 rounds both factors to 8 bits of mantissa; whatever comes in and goes out is float32.
+
+    Examples:
+        >>> x, w = jnp.array([[1.001, 2.0]]), jnp.array([[1.0], [0.5]])
+        >>> product(x, w, "float32").item(), product(x, w, "bfloat16").item()
+        (2.000999927520752, 2.0)
+    """
+    return x @ w if precision == "float32" else _product_bfloat16(x, w)
+
+
+@jax.custom_vjp
+def _product_bfloat16(
+    x: Float[Array, "*batch inputs"], w: Float[Array, "inputs outputs"]
+) -> Float[Array, "*batch outputs"]:
+    return _dot(x.astype(jnp.bfloat16), w.astype(jnp.bfloat16))
+
+
+_dot = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
+
+
+def _product_forward(x: Array, w: Array) -> tuple[Array, tuple[Array, Array]]:
+    factors = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
+    return _dot(*factors), factors
+
+
+def _product_backward(factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    """By itself, JAX would multiply the gradient in float32."""
+    x, w = factors
+    rounded = gradient.astype(jnp.bfloat16)
+    rows = (-1, x.shape[-1]), (-1, rounded.shape[-1])
+    return _dot(rounded, w.T), _dot(x.reshape(rows[0]).T, rounded.reshape(rows[1]))
+
+
+_product_bfloat16.defvjp(_product_forward, _product_backward)
 
 
 class Layer(eqx.Module):

@@ -100,6 +100,7 @@ class _Network(NamedTuple):
     targets: int
     steps: int  # that the record has room for: all of them, or 1 without a backward pass
     checkpoints: int
+    bfloat16: int  # whether the products with the weights are
     cells: int  # length of c_t: 0 for a controller without one
     extra: tuple[int, int]
     of_memory: tuple[tuple[str, int | float], ...]  # attributes of the memory
@@ -122,7 +123,7 @@ class _Network(NamedTuple):
 
 ATTRIBUTES = (
     *("batch", "time", "hidden", "slots", "width", "heads", "weighted", "fed_from", "fed", "cell_query"),
-    *("interval", "targets", "steps", "checkpoints"),
+    *("interval", "targets", "steps", "checkpoints", "bfloat16"),
 )
 
 
@@ -145,6 +146,7 @@ def _describe(cell: Cell, batch: int, time: int) -> _Network:
         targets=memory.targets,
         steps=time,
         checkpoints=-(-time // memory.interval) if memory.weighted else 0,
+        bfloat16=0,
         cells=hidden if controller.recurrent else 0,
         extra=memory.extra,
         of_memory=tuple(sorted(memory.attributes.items())),
