@@ -1,8 +1,9 @@
 """What every part is made of: a layer, the precision of its products, what an optimiser may know of its weights."""
 
+import dataclasses
 import functools
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -62,11 +63,16 @@ class Layer(eqx.Module):
 
     `column_blocks` names fields whose columns are several matrices side by side, such as the gates of an LSTM: an
     optimiser that works on matrices (Muon) takes each by itself. `plain` names parts that such an optimiser should
-    treat as plain numbers.
+    treat as plain numbers. `precision` is that of the layer's products with its weights (`product`), and is set by
+    `with_precision` for all layers of a network at once.
     """
 
     column_blocks: ClassVar[dict[str, int]] = {}
     plain: ClassVar[tuple[str, ...]] = ()
+    precision: Precision = eqx.field(static=True, default="float32", kw_only=True)
+
+
+L = TypeVar("L", bound=Layer)
 
 
 class Linear(Layer):
@@ -108,8 +114,33 @@ class Linear(Layer):
         self.blocks = blocks
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        product = x @ self.weight
-        return product + jnp.broadcast_to(self.bias, product.shape)
+        y = product(x, self.weight, self.precision)
+        return y + jnp.broadcast_to(self.bias, y.shape)
+
+
+def with_precision(layer: L, precision: Precision) -> L:
+    """The same layer, it and all layers in it with products at this precision.
+
+    Examples:
+        >>> layer = Linear(3, 2, key=jax.random.key(0))
+        >>> layer.precision, with_precision(layer, "bfloat16").precision
+        ('float32', 'bfloat16')
+    """
+
+    def change(node: Any) -> Any:
+        if not isinstance(node, Layer):
+            return node
+        changed = object.__new__(type(node))  # as JAX does with a tree: there may be an __init__ of its own
+        for field in dataclasses.fields(node):
+            value = getattr(node, field.name)
+            if not field.metadata.get("static", False):
+                value = jax.tree.map(change, value, is_leaf=lambda leaf: isinstance(leaf, Layer))
+            object.__setattr__(changed, field.name, value)
+        object.__setattr__(changed, "precision", precision)
+        return changed
+
+    changed: L = change(layer)
+    return changed
 
 
 def matrix_blocks(model: Any) -> Any:
