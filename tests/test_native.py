@@ -396,6 +396,7 @@ class Call:
         self.results.append(jax.ShapeDtypeStruct((B, T, 0), jnp.int32))
         sizes = {"batch": B, "time": T, "hidden": H, "fed": H, "steps": T, "interval": 1}
         nothing = ("slots", "width", "heads", "weighted", "fed_from", "cell_query", "targets", "checkpoints")
+        nothing += ("bfloat16",)
         self.attributes: dict[str, Any] = {
             name: np.int64(size) for name, size in (sizes | dict.fromkeys(nothing, 0)).items()
         }
@@ -516,3 +517,46 @@ def test_another_number_of_buffers_is_refused() -> None:
     call = Call()
     call.results.append(call.results[0])
     call.refused("a buffer is missing")
+
+
+def orthogonalise_by_hand(**changes: Any) -> Array:
+    """A call for two blocks of 3×2 on device 0, of three."""
+    attributes = {name: np.int64(value) for name, value in (("steps", 3), ("bfloat16", 0), ("room", 12))}
+    attributes |= {name: np.float32(value) for name, value in (("a", 3.4), ("b", -4.8), ("c", 2.0))}
+    lists = (("rows", [3]), ("columns", [2]), ("blocks", [3]), ("owners", [0, 1, 0]))
+    attributes |= {name: np.array(value, np.int64) for name, value in lists}
+    room = changes.pop("result", 12)
+    matrix, device = changes.pop("matrix", jnp.ones((3, 6))), changes.pop("device", jnp.int32(0))
+    call = jax.ffi.ffi_call("mann_orthogonalise", jax.ShapeDtypeStruct((room,), jnp.float32))
+    return jax.block_until_ready(call(device, matrix, **attributes | changes))
+
+
+@needs_kernel
+def test_iterations_by_hand() -> None:
+    """Of rank one, so that the only singular value is 1: it follows the polynomial."""
+    value = 1.0
+    for _ in range(3):
+        value = 3.4 * value - 4.8 * value**3 + 2.0 * value**5
+    np.testing.assert_allclose(orthogonalise_by_hand(), np.full(12, value / np.sqrt(6)), atol=1e-5)
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"room": np.int64(11), "result": 11},
+        {"room": np.int64(13)},
+        {"rows": np.array([3, 1])},
+        {"rows": np.array([-3])},
+        {"columns": np.array([3])},
+        {"owners": np.array([0, 1])},
+        {"steps": np.int64(-1)},
+        {"a": np.int64(3)},
+        {"matrix": jnp.ones((3, 5))},
+        {"device": jnp.float32(0)},
+    ],
+    ids=str,
+)
+def test_iterations_of_another_size_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT: mann: "):
+        orthogonalise_by_hand(**changes)

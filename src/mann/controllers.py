@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from mann.errors import check_range
-from mann.layers import Layer, Linear
+from mann.layers import Layer, Linear, product
 from mann.parts import Part
 
 MOST = 2**24  # units; whether they fit into memory is asked before anything is compiled
@@ -172,9 +172,9 @@ class LSTM(Controller):
     def __call__(
         self, projected: Float[Array, "gates"], reads: Float[Array, "reads"], state: LSTMState
     ) -> tuple[ControllerOutput, LSTMState]:
-        z = projected + state.hidden @ self.recurrent
+        z = projected + product(state.hidden, self.recurrent, self.precision)
         if self.from_reads is not None:
-            z = z + reads @ self.from_reads
+            z = z + product(reads, self.from_reads, self.precision)
         forget, take, give, update = jnp.split(z, 4)  # ĝ^f, ĝ^i, ĝ^o, û
         # The forget gate starts open (+1), so that gradients reach back through the episode from the start.
         cell = jax.nn.sigmoid(forget + 1) * state.cell + jax.nn.sigmoid(take) * jnp.tanh(update)
@@ -217,7 +217,7 @@ class FeedForward(Controller):
         self, projected: Float[Array, "hidden"], reads: Float[Array, "reads"], state: tuple[()]
     ) -> tuple[ControllerOutput, tuple[()]]:
         if self.from_reads is not None:
-            projected = projected + reads @ self.from_reads
+            projected = projected + product(reads, self.from_reads, self.precision)
         hidden = jnp.tanh(projected)
         return ControllerOutput(hidden, hidden), state
 

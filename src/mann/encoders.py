@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from mann.errors import MannError, check_range
-from mann.layers import Layer, Linear
+from mann.layers import Layer, Linear, product
 from mann.parts import Part
 
 MOST_LAYERS = 64
@@ -123,7 +123,7 @@ class MLP(Encoder):
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
         *hidden, last = self.layers
         for layer in hidden:
-            x = jax.nn.standardize(x @ layer.weight, axis=-1)
+            x = jax.nn.standardize(product(x, layer.weight, self.precision), axis=-1)
             x = jax.nn.relu(x + jnp.broadcast_to(layer.bias, x.shape))
         return last(x)
 
@@ -172,7 +172,8 @@ class Convolutions(Encoder):
         pictures = x.reshape(-1, side, side, channels)
         maps = pictures  # for 20×20: then 10×10, 5×5 and 3×3
         for convolution in self.convolutions:
-            maps = jax.nn.standardize(patches(maps) @ convolution.weight, axis=(1, 2, 3))
+            maps = product(patches(maps), convolution.weight, self.precision)
+            maps = jax.nn.standardize(maps, axis=(1, 2, 3))
             maps = jax.nn.relu(maps + jnp.broadcast_to(convolution.bias, maps.shape))
         half = side // 2
         small = pictures[:, : 2 * half, : 2 * half].reshape(-1, half, 2, half, 2, channels).mean((2, 4))

@@ -1,12 +1,61 @@
-"""The layer that every part is made of, and what an optimiser may know of its weights."""
+"""What every part is made of: a layer, the precision of its products, what an optimiser may know of its weights."""
 
+import dataclasses
+import functools
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+
+Precision = Literal["float32", "bfloat16"]
+"""Of the factors of a matrix product; sums are in float32 in either case."""
+
+
+def product(
+    x: Float[Array, "*batch inputs"], w: Float[Array, "inputs outputs"], precision: Precision
+) -> Float[Array, "*batch outputs"]:
+    """x w, and the products of its gradient, at a precision.
+
+    Args:
+        x: rows, whatever axes come before.
+        w: a matrix.
+        precision: bfloat16 rounds both factors to 8 bits of mantissa; whatever comes in and goes out is float32.
+
+    Examples:
+        >>> x, w = jnp.array([[1.001, 2.0]]), jnp.array([[1.0], [0.5]])
+        >>> product(x, w, "float32").item(), product(x, w, "bfloat16").item()
+        (2.000999927520752, 2.0)
+    """
+    return x @ w if precision == "float32" else _product_bfloat16(x, w)
+
+
+@jax.custom_vjp
+def _product_bfloat16(
+    x: Float[Array, "*batch inputs"], w: Float[Array, "inputs outputs"]
+) -> Float[Array, "*batch outputs"]:
+    return _dot(x.astype(jnp.bfloat16), w.astype(jnp.bfloat16))
+
+
+_dot = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
+
+
+def _product_forward(x: Array, w: Array) -> tuple[Array, tuple[Array, Array]]:
+    factors = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
+    return _dot(*factors), factors
+
+
+def _product_backward(factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    """By itself, JAX would multiply the gradient in float32."""
+    x, w = factors
+    rounded = gradient.astype(jnp.bfloat16)
+    rows = (-1, x.shape[-1]), (-1, rounded.shape[-1])
+    return _dot(rounded, w.T), _dot(x.reshape(rows[0]).T, rounded.reshape(rows[1]))
+
+
+_product_bfloat16.defvjp(_product_forward, _product_backward)
 
 
 class Layer(eqx.Module):
@@ -14,11 +63,16 @@ class Layer(eqx.Module):
 
     `column_blocks` names fields whose columns are several matrices side by side, such as the gates of an LSTM: an
     optimiser that works on matrices (Muon) takes each by itself. `plain` names parts that such an optimiser should
-    treat as plain numbers.
+    treat as plain numbers. `precision` is that of the layer's products with its weights (`product`), and is set by
+    `with_precision` for all layers of a network at once.
     """
 
     column_blocks: ClassVar[dict[str, int]] = {}
     plain: ClassVar[tuple[str, ...]] = ()
+    precision: Precision = eqx.field(static=True, default="float32", kw_only=True)
+
+
+L = TypeVar("L", bound=Layer)
 
 
 class Linear(Layer):
@@ -60,8 +114,33 @@ class Linear(Layer):
         self.blocks = blocks
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        product = x @ self.weight
-        return product + jnp.broadcast_to(self.bias, product.shape)
+        y = product(x, self.weight, self.precision)
+        return y + jnp.broadcast_to(self.bias, y.shape)
+
+
+def with_precision(layer: L, precision: Precision) -> L:
+    """The same layer, it and all layers in it with products at this precision.
+
+    Examples:
+        >>> layer = Linear(3, 2, key=jax.random.key(0))
+        >>> layer.precision, with_precision(layer, "bfloat16").precision
+        ('float32', 'bfloat16')
+    """
+
+    def change(node: Any) -> Any:
+        if not isinstance(node, Layer):
+            return node
+        changed = object.__new__(type(node))  # as JAX does with a tree: there may be an __init__ of its own
+        for field in dataclasses.fields(node):
+            value = getattr(node, field.name)
+            if not field.metadata.get("static", False):
+                value = jax.tree.map(change, value, is_leaf=lambda leaf: isinstance(leaf, Layer))
+            object.__setattr__(changed, field.name, value)
+        object.__setattr__(changed, "precision", precision)
+        return changed
+
+    changed: L = change(layer)
+    return changed
 
 
 def matrix_blocks(model: Any) -> Any:

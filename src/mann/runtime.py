@@ -1,8 +1,10 @@
 """JAX on this machine: its devices, and where compiled programs are kept. Call before JAX computes anything."""
 
 import ctypes
+import functools
 import os
 from contextlib import suppress
+from pathlib import Path
 
 from mann.errors import check_range
 from mann.files import cache_dir
@@ -15,6 +17,23 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"  # inside one device
 def usable_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def has_fast_bfloat16() -> bool:
+    """Whether products in bfloat16 are faster than in float32: AVX512-BF16 on a CPU, any accelerator."""
+    import jax
+
+    return jax.default_backend() != "cpu" or "avx512_bf16" in _processor_flags()
+
+
+def _processor_flags() -> set[str]:
+    """What the processor can do, in Linux's words; empty where nobody tells."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("flags"):
+                return set(line.partition(":")[2].split())
+    return set()
 
 
 def prepare_jax(devices: int = 0) -> None:

@@ -49,7 +49,7 @@ def resume(folder):
     warnings = []
     with Run(folder) as run:
         config, _ = run.resume(warnings.append)
-        run.start_session(1, warnings.append)
+        run.start_session(CONFIG, 1, warnings.append)
     return config, warnings
 
 

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from mann.cell import Cell, State
 from mann.controllers import ControllerKernel
 from mann.errors import MannError
+from mann.layers import Precision, product
 from mann.memory.base import MemoryKernel
 from mann.native import build
 
@@ -38,6 +39,7 @@ class Native:
             and jax.default_backend() == "cpu"
             and controller is not None
             and memory is not None
+            and cell.controller.precision == cell.memory.precision
             and f"{controller.name}_{memory.name}" in build.NETWORKS
             and all(array.dtype == jnp.float32 for array in jax.tree.leaves(eqx.filter(cell, eqx.is_array)))
             and build.load()
@@ -100,6 +102,7 @@ class _Network(NamedTuple):
     targets: int
     steps: int  # that the record has room for: all of them, or 1 without a backward pass
     checkpoints: int
+    bfloat16: int  # whether the products with the weights are
     cells: int  # length of c_t: 0 for a controller without one
     extra: tuple[int, int]
     of_memory: tuple[tuple[str, int | float], ...]  # attributes of the memory
@@ -122,7 +125,7 @@ class _Network(NamedTuple):
 
 ATTRIBUTES = (
     *("batch", "time", "hidden", "slots", "width", "heads", "weighted", "fed_from", "fed", "cell_query"),
-    *("interval", "targets", "steps", "checkpoints"),
+    *("interval", "targets", "steps", "checkpoints", "bfloat16"),
 )
 
 
@@ -145,6 +148,7 @@ def _describe(cell: Cell, batch: int, time: int) -> _Network:
         targets=memory.targets,
         steps=time,
         checkpoints=-(-time // memory.interval) if memory.weighted else 0,
+        bfloat16=int(cell.controller.precision == "bfloat16"),
         cells=hidden if controller.recurrent else 0,
         extra=memory.extra,
         of_memory=tuple(sorted(memory.attributes.items())),
@@ -247,13 +251,16 @@ def _unroll_backward(network: _Network, residuals: Any, gradients: tuple[Array, 
     previous = jnp.concatenate([start[:, None], hidden[:, :-1]], axis=1)
     fed = previous[:, :, network.fed_from : network.fed_from + network.fed]
     query = record[1] if network.cell_query else hidden[:, :, :H]
-    return dz, _outer(fed, dz), _outer(query, dheads), jnp.sum(dheads, (0, 1)), *dstart, jnp.zeros_like(usage)
+    precision: Precision = "bfloat16" if network.bfloat16 else "float32"
+    dweights = _outer(fed, dz, precision), _outer(query, dheads, precision)
+    return dz, *dweights, jnp.sum(dheads, (0, 1)), *dstart, jnp.zeros_like(usage)
 
 
-def _outer(inputs: Array, gradients: Array) -> Array:
+def _outer(inputs: Array, gradients: Array, precision: Precision) -> Array:
     """The gradient of a weight matrix: the sum over episodes and steps of the outer products."""
     B, T = inputs.shape[:2]  # as matrices: XLA is slower at contracting two axes
-    return inputs.reshape(B * T, inputs.shape[2]).T @ gradients.reshape(B * T, gradients.shape[2])
+    matrices = inputs.reshape(B * T, inputs.shape[2]), gradients.reshape(B * T, gradients.shape[2])
+    return product(matrices[0].T, matrices[1], precision)
 
 
 _unroll.defvjp(_unroll_forward, _unroll_backward)

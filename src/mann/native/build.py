@@ -22,6 +22,7 @@ FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp-simd"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]  # what loops need to be vectorised
 NETWORKS = ("lstm_lrua", "lstm_ntm", "lstm_none", "feedforward_lrua", "feedforward_ntm")  # as in kernel.cpp
 TARGETS = [f"mann_{what}_{way}" for what in (*NETWORKS, "convolutions") for way in ("forward", "backward")]
+TARGETS += ["mann_orthogonalise"]
 
 SLOWER = (  # at the paper's sizes with Adam, 2 cores: 47 against 23 ms per update
     "mann: without its native kernel everything is about twice as slow (%s). To have it, install a C++ "

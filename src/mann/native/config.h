@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "vectors.h"
 #include "xla/ffi/api/ffi.h"
@@ -24,15 +23,14 @@ class Attributes {
     return value;
   }
 
-  // A list of sizes.
-  std::vector<int64_t> sizes(std::string_view name) {
-    const auto value = get<xla::ffi::Span<const int64_t>>(name);
-    if (std::any_of(value.begin(), value.end(), [](int64_t size) { return size < 0; }))
-      problem_ = std::string(name) + " is negative";
-    return {value.begin(), value.end()};
-  }
-
   float number(std::string_view name) { return get<float>(name); }
+
+  xla::ffi::Span<const int64_t> sizes(std::string_view name) {
+    const auto values = get<xla::ffi::Span<const int64_t>>(name);
+    for (const int64_t value : values)
+      if (value < 0) problem_ = std::string(name) + " holds a negative number";
+    return values;
+  }
 
   // Empty if each attribute was read once.
   std::string problem() const {
@@ -66,6 +64,7 @@ struct Config {
   int64_t targets;      // how many slots are marked least used: LRUA 1 or R, else 0
   int64_t steps;        // steps that the record has room for: T, or 1 without a backward pass
   int64_t checkpoints;  // copies of the memory: 0 without a backward pass
+  int64_t bfloat16;     // the products with the weights are in bfloat16, not in single precision
   int64_t learned = 0;      // LRUA, key_strength: β is learned, not 1
   int64_t separate = 0;     // LRUA, written: a vector of its own, not the key
   int64_t write_first = 0;  // LRUA, order

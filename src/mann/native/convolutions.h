@@ -81,7 +81,7 @@ struct Stack {
     const int64_t side = attributes.size("side"), channels = attributes.size("channels");
     const auto maps = attributes.sizes("maps"), strides = attributes.sizes("strides");
     inputs = side * side * channels;
-    if (maps.size() != strides.size() || maps.empty() || !side || !channels) return "the sizes contradict one another";
+    if (maps.size() != strides.size() || maps.size() == 0 || !side || !channels) return "the sizes contradict one another";
     for (size_t n = 0; n < maps.size(); ++n) {
       const int64_t s = n ? layers.back().places : side, from = n ? layers.back().maps : channels;
       if (maps[n] < 1 || maps[n] % 16 || strides[n] < 1) return "maps come in multiples of 16, strides are positive";

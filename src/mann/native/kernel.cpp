@@ -11,9 +11,12 @@
 //
 // A controller (controllers.h) and a memory (lrua.h, ntm.h) make a network.
 
+#include <vector>
+
 #include "controllers.h"
 #include "convolutions.h"
 #include "lrua.h"
+#include "newton_schulz.h"
 #include "ntm.h"
 #include "parallel.h"
 #include "xla/ffi/api/ffi.h"
@@ -66,6 +69,7 @@ void forward(const Config& c, const Forward& x, const Record& record, const Weig
   const int64_t Z = recurrent.columns(), P_ = to_heads.columns();
   Memory memory_of(c);
   Buffer z(rows * Z), parameters(rows * P_), memory(rows * WM), weights(rows * NM);  // weights: w_0
+  Buffer scratch(rows * std::max(recurrent.deep(), to_heads.deep()));
   for (int64_t n = 0; n < rows; ++n) {
     const int64_t b = first + n;
     transpose(c.M, c.W, x.memory[b], c.W, memory + n * WM, M_);
@@ -75,7 +79,7 @@ void forward(const Config& c, const Forward& x, const Record& record, const Weig
 
   for (int64_t t = 0; t < T; ++t) {
     const float* before = t ? x.hidden[first * T + t - 1] : x.start[first];
-    recurrent.apply(rows, before + c.fed_from, t ? T * X : X, z, Z);
+    recurrent.apply(rows, before + c.fed_from, t ? T * X : X, z, Z, scratch);
     for (int64_t n = 0; n < rows; ++n) {
       const int64_t b = first + n;
       const float* previous = t ? record.at(c, b, t - 1).cell : x.cell[b];
@@ -84,7 +88,7 @@ void forward(const Config& c, const Forward& x, const Record& record, const Weig
     }
 
     const float* query = c.cell_query ? record.at(c, first, t).cell : x.hidden[first * T + t];
-    to_heads.apply(rows, query, c.cell_query ? c.steps * H : T * X, parameters, P_);
+    to_heads.apply(rows, query, c.cell_query ? c.steps * H : T * X, parameters, P_, scratch);
     for (int64_t n = 0; n < rows; ++n) {
       const int64_t b = first + n;
       const Step step = record.at(c, b, t);
@@ -122,6 +126,7 @@ void backward(const Config& c, const Backward& x, const Record& record, const We
   Buffer memory(rows * WM), dmemory(rows * WM), weights(rows * NM);  // M, its gradient, w_0
   Buffer dweights(rows * NM), dprevious(rows * NM);                 // of w_t, w_{t−1}
   Buffer dfed(rows * fed_), d(rows * X), dquery(rows * H_), dc(rows * H);  // d: of o_t
+  Buffer scratch(rows * std::max(from_gates.deep(), from_heads.deep()));
   float *dnow = dweights, *dbefore = dprevious;
   for (int64_t n = 0; n < rows; ++n) {
     const int64_t b = first + n;
@@ -147,7 +152,7 @@ void backward(const Config& c, const Backward& x, const Record& record, const We
     }
     std::swap(dnow, dbefore);
 
-    from_heads.apply(rows, x.dheads[first * T + t], T * x.dheads.size, dquery, H_);
+    from_heads.apply(rows, x.dheads[first * T + t], T * x.dheads.size, dquery, H_, scratch);
     for (int64_t n = 0; n < rows; ++n) {
       const int64_t b = first + n;
       const float* previous = t ? record.at(c, b, t - 1).cell : x.cell[b];
@@ -156,7 +161,7 @@ void backward(const Config& c, const Backward& x, const Record& record, const We
       Controller::backward(c, record.at(c, b, t), previous, x.hidden[b * T + t], dh, dc + n * H,
                            x.dz[b * T + t]);
     }
-    from_gates.apply(rows, x.dz[first * T + t], T * x.dz.size, dfed, fed_);
+    from_gates.apply(rows, x.dz[first * T + t], T * x.dz.size, dfed, fed_, scratch);
   }
 
   for (int64_t n = 0; n < rows; ++n) {
@@ -226,6 +231,7 @@ ffi::Error read_config(ffi::Dictionary dictionary, Config& c) {
   c.cell_query = attributes.size("cell_query");
   c.interval = attributes.size("interval"), c.targets = attributes.size("targets");
   c.steps = attributes.size("steps"), c.checkpoints = attributes.size("checkpoints");
+  c.bfloat16 = attributes.size("bfloat16");
   Memory::options(attributes, c);
   std::string problem = attributes.problem();
   if (problem.empty() && (c.fed_from + c.fed > c.X() || c.interval < 1 || c.erased > c.targets || c.targets > c.M ||
@@ -260,8 +266,8 @@ ffi::Error forward_call(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::R
                       next.out(rows, size.weights),   next.out(rows, size.extra),
                       next.out(B, size.checkpoints),  next.out<int32_t>(rows, size.targets)};
   if (const auto error = next.error(); error.failure()) return error;
-  const Weights recurrent(c.fed, G, x.recurrent.data, G, 1);
-  const Weights to_heads(c.H, P, x.to_heads.data, P, 1);
+  const Weights recurrent(c.fed, G, x.recurrent.data, G, 1, c.bfloat16);
+  const Weights to_heads(c.H, P, x.to_heads.data, P, 1, c.bfloat16);
   for_blocks(pool, B, kRows, [&](int64_t first, int64_t rows) {
     forward<Controller, Memory>(c, x, record, recurrent, to_heads, first, rows);
   });
@@ -287,8 +293,8 @@ ffi::Error backward_call(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::
                    next.out(BT, P),        next.out(B, c.X()),     next.out(B, cells),      next.out(B, c.M * c.W),
                    next.out(B, c.N * c.M)};
   if (const auto error = next.error(); error.failure()) return error;
-  const Weights from_gates(G, c.fed, x.recurrent.data, 1, G);
-  const Weights from_heads(P, c.H, x.to_heads.data, 1, P);
+  const Weights from_gates(G, c.fed, x.recurrent.data, 1, G, c.bfloat16);
+  const Weights from_heads(P, c.H, x.to_heads.data, 1, P, c.bfloat16);
   for_blocks(pool, B, kRows, [&](int64_t first, int64_t rows) {
     backward<Controller, Memory>(c, x, record, from_gates, from_heads, first, rows);
   });
@@ -367,6 +373,53 @@ ffi::Error convolutions_backward(ffi::ThreadPool pool, ffi::Dictionary attribute
   return ffi::Error::Success();
 }
 
+// --- the optimiser -------------------------------------------------------------------------------------
+
+// Newton–Schulz iterations of the blocks of columns of some weight matrices that belong to this device. The result
+// is one block after the other, without gaps.
+ffi::Error orthogonalise_call(ffi::ThreadPool pool, ffi::Dictionary dictionary, ffi::RemainingArgs args,
+                              ffi::RemainingRets rets) {
+  Attributes attributes(dictionary);
+  const Iterations iterations{attributes.size("steps"), attributes.number("a"), attributes.number("b"),
+                              attributes.number("c")};
+  const bool bfloat16 = attributes.size("bfloat16");
+  const int64_t room = attributes.size("room");
+  const auto rows = attributes.sizes("rows"), columns = attributes.sizes("columns");  // of the blocks of each matrix
+  const auto blocks = attributes.sizes("blocks"), owners = attributes.sizes("owners");
+  if (const auto problem = attributes.problem(); !problem.empty())
+    return ffi::Error::InvalidArgument("mann: " + problem);
+  Buffers next(args, rets);
+  const auto device = next.in<const int32_t>(1, 1);
+  struct Task {
+    const float* from;
+    int64_t rows, columns, row, to;
+  };
+  std::vector<Task> tasks;
+  int64_t block = 0, size = 0;
+  bool fits = rows.size() == columns.size() && rows.size() == blocks.size();
+  for (size_t n = 0; fits && n < rows.size(); ++n) {
+    const auto matrix = next.in(rows[n], columns[n] * blocks[n]);
+    for (int64_t k = 0; k < blocks[n]; ++k, ++block) {
+      fits = fits && block < static_cast<int64_t>(owners.size());
+      if (!fits || !matrix.data || !device.data || owners[block] != device.data[0]) continue;
+      tasks.push_back({matrix.data + k * columns[n], rows[n], columns[n], matrix.size, size});
+      size += rows[n] * columns[n];
+    }
+  }
+  const auto to = next.out(1, room);
+  if (const auto error = next.error(); error.failure()) return error;
+  if (!fits || size > room) return ffi::Error::InvalidArgument("mann: the sizes contradict one another");
+  share(pool, tasks.size(), [&](int64_t n) {
+    const Task& task = tasks[n];
+    if (bfloat16)
+      NewtonSchulz<Bfloat16>(task.rows, task.columns)(iterations, task.from, task.row, to.data + task.to);
+    else
+      NewtonSchulz<Float32>(task.rows, task.columns)(iterations, task.from, task.row, to.data + task.to);
+  });
+  std::fill(to.data + size, to.data + room, 0.0f);
+  return ffi::Error::Success();
+}
+
 }  // namespace
 }  // namespace mann
 
@@ -392,3 +445,4 @@ MANN_NETWORK(feedforward_ntm, FeedForward, Ntm);
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_convolutions_forward, mann::convolutions_forward, MANN_BINDING);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_convolutions_backward, mann::convolutions_backward, MANN_BINDING);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_orthogonalise, mann::orthogonalise_call, MANN_BINDING);

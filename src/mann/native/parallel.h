@@ -1,4 +1,4 @@
-// Blocks of a batch on all idle cores.
+// Work on all idle cores.
 #pragma once
 
 #include <algorithm>
@@ -12,31 +12,37 @@
 
 namespace mann {
 
-// Run work(first, rows) for blocks of `size` of the B members of a batch, on this thread and on idle ones of XLA's
-// pool. A helper that comes too late finds nothing left to do, so that this thread only ever waits for work that has
-// begun.
+// Run work(task) for every task, on this thread and on idle ones of XLA's pool. A helper that comes too late finds
+// nothing left to do, so that this thread only ever waits for work that has begun.
 template <class Work>
-void for_blocks(xla::ffi::ThreadPool pool, int64_t B, int64_t size, const Work& work) {
+void share(xla::ffi::ThreadPool pool, int64_t tasks, const Work& work) {
   struct Shared {
     std::atomic<int64_t> next{0};
     std::mutex mutex;
     std::condition_variable finished;
     int64_t done = 0;
   };
+  if (tasks == 0) return;
   const auto shared = std::make_shared<Shared>();
-  const int64_t blocks = (B + size - 1) / size;
-  const auto run = [shared, blocks, B, size, &work] {
-    for (int64_t block; (block = shared->next++) < blocks;) {
-      work(block * size, std::min<int64_t>(size, B - block * size));
+  const auto run = [shared, tasks, &work] {
+    for (int64_t task; (task = shared->next++) < tasks;) {
+      work(task);
       std::lock_guard<std::mutex> lock(shared->mutex);
-      if (++shared->done == blocks) shared->finished.notify_one();
+      if (++shared->done == tasks) shared->finished.notify_one();
     }
   };
-  const int64_t helpers = std::min(blocks, pool.num_threads()) - 1;
+  const int64_t helpers = std::min(tasks, pool.num_threads()) - 1;
   for (int64_t i = 0; i < helpers; ++i) pool.Schedule([run] { run(); });
   run();
   std::unique_lock<std::mutex> lock(shared->mutex);
-  shared->finished.wait(lock, [&] { return shared->done == blocks; });
+  shared->finished.wait(lock, [&] { return shared->done == tasks; });
+}
+
+// Run work(first, rows) for blocks of `size` of the B members of a batch.
+template <class Work>
+void for_blocks(xla::ffi::ThreadPool pool, int64_t B, int64_t size, const Work& work) {
+  share(pool, (B + size - 1) / size,
+        [&](int64_t block) { work(block * size, std::min<int64_t>(size, B - block * size)); });
 }
 
 }  // namespace mann

@@ -9,6 +9,11 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
+
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
 namespace mann {
 
@@ -36,25 +41,120 @@ inline void store(float* to, Vec value) { *reinterpret_cast<Unaligned*>(to) = va
 
 constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Scratch, aligned to a cache line; zeroed unless asked otherwise.
+// What this thread has used as scratch before. Fresh memory of this size costs a page fault for every 4 KiB, which
+// took a third of the time of Newton–Schulz iterations.
+class Kept {
+ public:
+  using Block = std::pair<int64_t, std::unique_ptr<float[]>>;
+
+  static Block take(int64_t size) {
+    auto& kept = blocks();
+    auto best = kept.end();
+    for (auto block = kept.begin(); block != kept.end(); ++block)
+      if (block->first >= size && block->first <= 2 * size && (best == kept.end() || block->first < best->first))
+        best = block;
+    if (best == kept.end()) return {size, std::unique_ptr<float[]>(new float[size])};
+    Block block = std::move(*best);
+    kept.erase(best);
+    return block;
+  }
+
+  static void give(Block block) {
+    auto& kept = blocks();
+    if (kept.size() == kMost) kept.erase(kept.begin());
+    if (block.first <= kLargest) kept.push_back(std::move(block));
+  }
+
+ private:
+  static constexpr size_t kMost = 64;              // blocks,
+  static constexpr int64_t kLargest = 1 << 20;     // of so many numbers
+  static std::vector<Block>& blocks() {
+    static thread_local std::vector<Block> kept;
+    return kept;
+  }
+};
+
+// Scratch, aligned to a cache line; zeroed unless asked otherwise. It must be given back by the thread that took it.
 class Buffer {
  public:
-  explicit Buffer(int64_t size, bool zeroed = true) : store_(new float[size + 16]) {
-    data_ = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(store_.get()) + 63) & ~uintptr_t{63});
+  explicit Buffer(int64_t size, bool zeroed = true) : block_(Kept::take(size + 16)) {
+    data_ = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(block_.second.get()) + 63) & ~uintptr_t{63});
     if (zeroed) std::fill_n(data_, size, 0.0f);
   }
+  ~Buffer() { Kept::give(std::move(block_)); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
   operator float*() { return data_; }
   operator const float*() const { return data_; }
 
  private:
-  std::unique_ptr<float[]> store_;
+  Kept::Block block_;
   float* data_;
 };
 
 // --- products ------------------------------------------------------------------------------------------
 
-// One tile of C (+)= A B: A(r, k) is at a[r a_row + k a_col], B(k, :) at b[k b_row], C(r, :) at c[r c_row].
-template <int Rows, int Vecs>
+// A precision of matrix products is how many numbers along the depth make a 32-bit word, how they are packed, and
+// sum + a · b for a word a and a vector of words b. Everything else is the same code. Sums are single precision.
+
+typedef uint32_t Bits __attribute__((vector_size(4 * kLanes)));
+
+struct Float32 {
+  static constexpr int kDepth = 1;
+  static float word(const float* numbers, int64_t /*next*/, bool /*last*/) { return *numbers; }
+  static Vec words(Vec numbers, Vec /*next*/) { return numbers; }
+  static Vec add(Vec sum, float a, Vec b) { return sum + a * b; }
+};
+
+// Two numbers in bfloat16, the first one in the low half: rounded to nearest, ties to even. With AVX512-BF16 one
+// instruction multiplies and adds them; elsewhere they are taken apart, which is right but slower than Float32.
+struct Bfloat16 {
+  static constexpr int kDepth = 2;
+  static float word(const float* numbers, int64_t next, bool last) {
+    const uint32_t low = half(numbers[0]), high = last ? 0 : half(numbers[next]);
+    return __builtin_bit_cast(float, low | high << 16);
+  }
+#if defined(__AVX512BF16__) && !defined(MANN_PORTABLE)
+  static Vec words(Vec numbers, Vec next) {
+    const auto wide = [](Vec v) { return _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v))); };
+    return reinterpret_cast<Vec>(_mm512_or_si512(wide(numbers), _mm512_slli_epi32(wide(next), 16)));
+  }
+  static Vec add(Vec sum, float a, Vec b) {
+    const auto all = _mm512_set1_epi32(__builtin_bit_cast(int32_t, a));
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(all), reinterpret_cast<__m512bh>(b));
+  }
+#else
+  static Vec words(Vec numbers, Vec next) {
+    const auto rounded = [](Vec v) {
+      const Bits bits = reinterpret_cast<Bits>(v);
+      return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    };
+    return reinterpret_cast<Vec>(rounded(numbers) | rounded(next) << 16);
+  }
+  static Vec add(Vec sum, float a, Vec b) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, a);
+    const float low = __builtin_bit_cast(float, bits << 16), high = __builtin_bit_cast(float, bits & 0xffff0000u);
+    const Bits words = reinterpret_cast<Bits>(b);
+    return sum + low * reinterpret_cast<Vec>(words << 16) + high * reinterpret_cast<Vec>(words & 0xffff0000u);
+  }
+#endif
+
+ private:
+  static uint32_t half(float number) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, number);
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  }
+};
+
+// Words along a depth.
+template <class Precision>
+constexpr int64_t words(int64_t depth) {
+  return (depth + Precision::kDepth - 1) / Precision::kDepth;
+}
+
+// One tile of C (+)= A B, with the depth in words: A(r, k) is at a[r a_row + k a_col], B(k, :) at b[k b_row], C(r, :)
+// at c[r c_row].
+template <class Precision, int Rows, int Vecs>
 void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_col, const float* b, int64_t b_row,
           float* c, int64_t c_row, bool accumulate) {
   Vec sum[Rows][Vecs];
@@ -65,60 +165,98 @@ void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_col, const flo
     for (int v = 0; v < Vecs; ++v) row[v] = load(b + v * kLanes);
     for (int v = 0; v < Vecs; ++v) __builtin_prefetch(b + kAhead * b_row + v * kLanes);
     for (int r = 0; r < Rows; ++r)
-      for (int v = 0; v < Vecs; ++v) sum[r][v] += a[r * a_row] * row[v];
+      for (int v = 0; v < Vecs; ++v) sum[r][v] = Precision::add(sum[r][v], a[r * a_row], row[v]);
   }
   for (int r = 0; r < Rows; ++r)
     for (int v = 0; v < Vecs; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
 }
 
-template <int Rows = kRows, int Vecs = kVecs, class... Rest>
+template <class Precision, int Rows = kRows, int Vecs = kVecs, class... Rest>
 void any_tile(int64_t rows, int64_t vecs, Rest... rest) {
   if constexpr (Rows > 1)
-    if (rows < Rows) return any_tile<Rows - 1, Vecs>(rows, vecs, rest...);
+    if (rows < Rows) return any_tile<Precision, Rows - 1, Vecs>(rows, vecs, rest...);
   if constexpr (Vecs > 1)
-    if (vecs < Vecs) return any_tile<Rows, Vecs - 1>(rows, vecs, rest...);
-  tile<Rows, Vecs>(rest...);
+    if (vecs < Vecs) return any_tile<Precision, Rows, Vecs - 1>(rows, vecs, rest...);
+  tile<Precision, Rows, Vecs>(rest...);
 }
 
-// C (rows × columns) (+)= A (rows × depth) B (depth × columns); whole vectors of columns.
-inline void multiply(int64_t rows, int64_t depth, int64_t columns, const float* a, int64_t a_row,
-                     int64_t a_col, const float* b, int64_t b_row, float* c, int64_t c_row, bool accumulate) {
+// C (rows × columns) (+)= A (rows × depth) B (depth × columns); whole vectors of columns, the depth in words.
+template <class Precision = Float32>
+void multiply(int64_t rows, int64_t depth, int64_t columns, const float* a, int64_t a_row, int64_t a_col,
+              const float* b, int64_t b_row, float* c, int64_t c_row, bool accumulate) {
   for (int64_t j = 0; j < columns; j += kPanel)
     for (int64_t i = 0; i < rows; i += kRows)
-      any_tile(std::min<int64_t>(rows - i, kRows), std::min<int64_t>(columns - j, kPanel) / kLanes, depth,
-               a + i * a_row, a_row, a_col, b + j, b_row, c + i * c_row + j, c_row, accumulate);
+      any_tile<Precision>(std::min<int64_t>(rows - i, kRows), std::min<int64_t>(columns - j, kPanel) / kLanes,
+                          depth, a + i * a_row, a_row, a_col, b + j, b_row, c + i * c_row + j, c_row, accumulate);
 }
 
-// A weight matrix (depth × columns), stored in the order in which `multiply` streams it from the cache.
+// The rows of a matrix (rows × depth) as words, one row after the other.
+template <class Precision>
+void pack_rows(int64_t rows, int64_t depth, const float* from, int64_t row, float* to) {
+  for (int64_t i = 0; i < rows; ++i, from += row)
+    for (int64_t k = 0; k < depth; k += Precision::kDepth)
+      *to++ = Precision::word(from + k, 1, k + 1 == depth);
+}
+
+// A matrix (depth × columns) in the order in which `multiply` streams it from the cache: panels of kPanel columns,
+// of which the last may have fewer vectors. B(k, j) = from[k row + j column]: give the strides the other way round
+// for the transpose. `to` has room for words(depth) × round_up(columns, kLanes).
+template <class Precision>
+void pack_panels(int64_t depth, int64_t columns, const float* from, int64_t row, int64_t column, float* to) {
+  constexpr int64_t kBlock = 16;  // words at a time, so that a transpose uses all of a cache line at once
+  constexpr int D = Precision::kDepth;
+  const int64_t padded = round_up(columns, kLanes), deep = words<Precision>(depth);
+  for (int64_t j = 0; j < padded; j += kPanel) {
+    float* panel = to + j * deep;
+    const int64_t width = std::min<int64_t>(padded - j, kPanel), used = std::min(columns - j, width);
+    for (int64_t first = 0; first < deep; first += kBlock)
+      for (int64_t k = first; k < std::min(first + kBlock, deep); ++k) {
+        const float* source = from + k * D * row + j * column;
+        const bool last = (k + 1) * D > depth;
+        int64_t lane = 0;
+        if (column == 1 && !last)
+          for (; lane + kLanes <= used; lane += kLanes)
+            store(panel + k * width + lane,
+                  Precision::words(load(source + lane), load(source + (D - 1) * row + lane)));
+        for (; lane < used; ++lane)
+          panel[k * width + lane] = Precision::word(source + lane * column, row, last);
+        std::fill_n(panel + k * width + used, width - used, 0.0f);
+      }
+  }
+}
+
+// A weight matrix (depth × columns) in panels, at the precision of its products.
 class Weights {
  public:
-  // B(k, j) = from[k row + j column]: give the strides the other way round for the transpose.
-  Weights(int64_t depth, int64_t columns, const float* from, int64_t row, int64_t column)
-      : depth_(depth), columns_(round_up(columns, kLanes)), panels_(depth * columns_, false) {
-    constexpr int64_t kBlock = 16;  // rows at a time, so that a transpose uses all of a cache line at once
-    for (int64_t j = 0; j < columns_; j += kPanel) {
-      float* panel = panels_ + j * depth;
-      const int64_t width = std::min<int64_t>(columns_ - j, kPanel), used = std::min(columns - j, width);
-      for (int64_t first = 0; first < depth; first += kBlock)
-        for (int64_t k = first; k < std::min(first + kBlock, depth); ++k) {
-          const float* source = from + k * row + j * column;
-          for (int64_t lane = 0; lane < used; ++lane) panel[k * width + lane] = source[lane * column];
-          std::fill_n(panel + k * width + used, width - used, 0.0f);
-        }
-    }
+  Weights(int64_t depth, int64_t columns, const float* from, int64_t row, int64_t column, bool bfloat16)
+      : bfloat16_(bfloat16), depth_(depth), columns_(round_up(columns, kLanes)),
+        panels_(deep() * columns_, false) {
+    if (bfloat16_)
+      pack_panels<Bfloat16>(depth, columns, from, row, column, panels_);
+    else
+      pack_panels<Float32>(depth, columns, from, row, column, panels_);
   }
 
   int64_t columns() const { return columns_; }  // with padding
+  int64_t deep() const { return bfloat16_ ? words<Bfloat16>(depth_) : depth_; }
 
-  // C (rows × columns) = A (rows × depth) B.
-  void apply(int64_t rows, const float* a, int64_t a_row, float* c, int64_t c_row) const {
-    for (int64_t j = 0; j < columns_; j += kPanel) {
-      const int64_t width = std::min<int64_t>(columns_ - j, kPanel);
-      multiply(rows, depth_, width, a, a_row, 1, panels_ + j * depth_, width, c + j, c_row, false);
-    }
+  // C (rows × columns) = A (rows × depth) B. `scratch` has room for rows × deep() words.
+  void apply(int64_t rows, const float* a, int64_t a_row, float* c, int64_t c_row, float* scratch) const {
+    if (!bfloat16_) return apply<Float32>(rows, a, a_row, c, c_row);
+    pack_rows<Bfloat16>(rows, depth_, a, a_row, scratch);
+    apply<Bfloat16>(rows, scratch, deep(), c, c_row);
   }
 
  private:
+  template <class Precision>
+  void apply(int64_t rows, const float* a, int64_t a_row, float* c, int64_t c_row) const {
+    for (int64_t j = 0; j < columns_; j += kPanel) {
+      const int64_t width = std::min<int64_t>(columns_ - j, kPanel);
+      multiply<Precision>(rows, deep(), width, a, a_row, 1, panels_ + j * deep(), width, c + j, c_row, false);
+    }
+  }
+
+  bool bfloat16_;
   int64_t depth_, columns_;
   Buffer panels_;
 };

@@ -130,7 +130,7 @@ def _in_folder(
             if is_new:
                 run.create(config, mesh.size)
             else:
-                run.start_session(mesh.size, warn)
+                run.start_session(config, mesh.size, warn)
         progress = Progress(config, sources, trainer, checkpoint)
         if tensorboard and run.writable:
             watching.append(TensorBoard(run.folder))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import optax
 
 from mann.errors import MannError, check_range
+from mann.layers import Precision
 from mann.parts import Part
 from mann.training.muon import muon
 
@@ -46,13 +47,16 @@ class OptimiserConfig(Part):
             check_range(f"optimiser.{field}", getattr(self, field), 0, MOST)
 
     @abc.abstractmethod
-    def rule(self, rate: optax.ScalarOrSchedule, blocks: Any, devices: int) -> optax.GradientTransformation:
+    def rule(
+        self, rate: optax.ScalarOrSchedule, blocks: Any, devices: int, precision: Precision
+    ) -> optax.GradientTransformation:
         """The rule for a learning rate.
 
         Args:
             rate: the learning rate, or a schedule of it.
             blocks: of every array, in how many blocks it is a matrix (`matrix_blocks`).
             devices: on several, inside `shard_map`, some of the work may be shared.
+            precision: of its matrix products, if it has any.
         """
 
     def check_length(self, updates: int) -> None:
@@ -69,13 +73,16 @@ class OptimiserConfig(Part):
                 f"A warm-up of {self.warmup} updates does not fit into a run of {updates}: shorten it."
             )
 
-    def build(self, updates: int, blocks: Any = None, devices: int = 1) -> optax.GradientTransformation:
+    def build(
+        self, updates: int, blocks: Any = None, devices: int = 1, precision: Precision = "float32"
+    ) -> optax.GradientTransformation:
         """The whole optimiser for a run: clipping, the rule, and its schedule.
 
         Args:
             updates: length of the run.
             blocks: as in `rule`; only Muon asks for it.
             devices: as in `rule`.
+            precision: as in `rule`.
 
         Raises:
             MannError: as `check_length` does.
@@ -86,7 +93,7 @@ class OptimiserConfig(Part):
             rate = optax.warmup_cosine_decay_schedule(0.0, self.learning_rate, self.warmup, updates)
         elif self.warmup:
             rate = optax.linear_schedule(0.0, self.learning_rate, self.warmup)
-        rule = self.rule(rate, blocks, devices)
+        rule = self.rule(rate, blocks, devices, precision)
         return optax.chain(optax.clip_by_global_norm(self.clip), rule) if self.clip else rule
 
 
@@ -103,7 +110,9 @@ class AdamW(OptimiserConfig, kind="adamw"):
         check_range("optimiser.weight_decay", self.weight_decay, 0, MOST)
         _check_decay("beta2", self.beta2)
 
-    def rule(self, rate: optax.ScalarOrSchedule, blocks: Any, devices: int) -> optax.GradientTransformation:
+    def rule(
+        self, rate: optax.ScalarOrSchedule, blocks: Any, devices: int, precision: Precision
+    ) -> optax.GradientTransformation:
         return optax.adamw(rate, b2=self.beta2, weight_decay=self.weight_decay)
 
 
@@ -111,8 +120,11 @@ class AdamW(OptimiserConfig, kind="adamw"):
 class Muon(AdamW, kind="muon"):
     """Muon for the weight matrices and AdamW for the rest."""
 
-    def rule(self, rate: optax.ScalarOrSchedule, blocks: Any, devices: int) -> optax.GradientTransformation:
-        return muon(rate, self.weight_decay, blocks, devices, others=super().rule(rate, blocks, devices))
+    def rule(
+        self, rate: optax.ScalarOrSchedule, blocks: Any, devices: int, precision: Precision
+    ) -> optax.GradientTransformation:
+        others = super().rule(rate, blocks, devices, precision)
+        return muon(rate, self.weight_decay, blocks, devices, others, precision)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +140,9 @@ class RMSProp(OptimiserConfig, kind="rmsprop"):
         _check_decay("decay", self.decay)
         _check_decay("momentum", self.momentum)
 
-    def rule(self, rate: optax.ScalarOrSchedule, blocks: Any, devices: int) -> optax.GradientTransformation:
+    def rule(
+        self, rate: optax.ScalarOrSchedule, blocks: Any, devices: int, precision: Precision
+    ) -> optax.GradientTransformation:
         return optax.rmsprop(
             rate, self.decay, eps=1e-4, eps_in_sqrt=True, centered=True, momentum=self.momentum
         )

@@ -96,7 +96,7 @@ class Run:
             self._sweep()
             try:
                 self._write("config.json", _pretty(to_dict(config)))
-                self.start_session(devices, warn=lambda _: None)
+                self.start_session(config, devices, warn=lambda _: None)
             except BaseException:
                 for name in ("config.json", "env.json"):
                     (self.folder / name).unlink(missing_ok=True)
@@ -164,8 +164,8 @@ class Run:
             raise Damaged(f"{path} is damaged: it does not hold a list of sessions.")
         return sessions
 
-    def start_session(self, devices: int, warn: Callable[[str], None]) -> None:
-        """Start the clock, and add this session to env.json."""
+    def start_session(self, config: Config, devices: int, warn: Callable[[str], None]) -> None:
+        """Start the clock, and add this session to env.json. Warns if it computes in another precision."""
         self.started = time.monotonic()
         if not self.writable:
             return
@@ -179,6 +179,7 @@ class Run:
             "cores": os.cpu_count(),
             "backend": jax.default_backend(),
             "devices": devices,
+            "precision": config.model.resolved_precision,
             "processes": jax.process_count(),
             "git_commit": _git_commit(),
         }
@@ -187,6 +188,12 @@ class Run:
         except Damaged as error:
             sessions = []
             self._set_aside("env.json", f"{error} A new one begins", warn)
+        before = sessions[-1].get("precision", session["precision"]) if sessions else session["precision"]
+        if before != session["precision"]:
+            warn(
+                f"So far this run was computed in {before}, but model.precision {config.model.precision} means "
+                f"{session['precision']} on this machine: it goes on, but will not be the same to the last bit."
+            )
         with writing(self.folder / "env.json"):
             self._write("env.json", _pretty({"sessions": [*sessions, session]}))
 

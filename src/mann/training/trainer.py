@@ -48,7 +48,9 @@ class Trainer:
         shapes, self.static = eqx.partition(
             eqx.filter_eval_shape(self._new_model, jax.random.key(0)), is_array
         )
-        self.optimiser = config.optimiser.build(config.updates, matrix_blocks(shapes), mesh.size)
+        self.optimiser = config.optimiser.build(
+            config.updates, matrix_blocks(shapes), mesh.size, config.model.resolved_precision
+        )
         self.tally = make_tally(config.task, config.persistent, self.static, self.local_mesh)
         # Compiled for this trainer alone, so that nothing outlives it.
         self._advance = jax.jit(self._updates, static_argnums=(3, 4), donate_argnums=0)
