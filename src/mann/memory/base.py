@@ -141,6 +141,10 @@ class Memory(Layer):
         """How the native kernel runs it; None (the default) if it does not know this memory."""
         return None
 
+    def sparse_kernel(self) -> Any | None:
+        """How the native kernel for sparse access runs it, a `SparseKernel`; None (the default) if it cannot."""
+        return None
+
     def recurrence(self) -> Recurrence | None:
         """Its own way to run whole episodes forward and in reverse, if it has one; None for the usual ones."""
         return None

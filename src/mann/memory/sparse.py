@@ -12,6 +12,7 @@ the memory, and accumulates the memory's gradient in place. docs/choices.md says
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -24,6 +25,7 @@ from mann.layers import Linear
 from mann.memory.addressing import EPSILON, cosine_similarity, normalise
 from mann.memory.base import MOST, Memory, MemoryTrace, SlotConfig
 
+EMPTY = EPSILON**-0.5  # 1 / |M(i)| of a slot that holds nothing
 FADING = 0.99  # usage in a trace: by this factor less for every step since a slot was used, as with LRUA
 
 
@@ -65,12 +67,24 @@ class SparseConfig(SlotConfig, kind="sparse"):
 class SparseState(NamedTuple):
     memory: Float[Array, "slots width"]  # M_t
     inverse: Float[Array, "slots"]  # 1 / |M_t(i)|: kept, since few of them change in a step
-    used: Int[Array, "slots"]  # the step at which a slot was last used; −1 for never
-    now: Int[Array, ""]  # steps so far
+    age: Float[Array, "slots"]  # steps since a slot was last used, exact up to 2²⁴
     read_slots: Int[Array, "heads neighbours"]  # where each head read, the most similar slot first
     read_weights: Float[Array, "heads neighbours"]  # w^r_t of these slots; all others are 0
     write_slots: Int[Array, "heads touched"]  # the slots read before, then the least recently used one
     write_weights: Float[Array, "heads touched"]  # w^w_t, kept for the trace
+
+
+class SparseKernel(NamedTuple):
+    """What the native kernel needs of a memory with sparse access (`mann.native.sparse`)."""
+
+    linears: tuple[Linear, ...]  # from the query to keys, vectors, gates and strengths
+    neighbours: int
+    targets: int  # least recently used slots that are written to in a step
+    threshold: float
+    start: Callable[[Any], tuple[Array, Array, Array, Array]]  # a batch of states to M_0, w_0, where, ages
+    finish: Callable[
+        [Array, Array, Array, Array, Array, Array], Any
+    ]  # M_T, w_T, where, w^w_T, where, ages to states
 
 
 class Sparse(Memory):
@@ -94,14 +108,18 @@ class Sparse(Memory):
         self.strengths = Linear(query, heads, key=strength_key, bias=config.initial_strength - 1)
         self.slots, self.width, self.heads, self.config = config.slots, width, heads, config
 
+    @property
+    def targets(self) -> int:
+        """How many least recently used slots are written to in a step."""
+        return 1 if self.config.least_used == "shared" else self.heads
+
     def initial_state(self) -> SparseState:
         """All slots empty and, as with LRUA, the first one as if it had just been read."""
         nearest = jnp.tile(jnp.arange(self.config.neighbours), (self.heads, 1))
         return SparseState(
             jnp.zeros((self.slots, self.width), jnp.float32),
-            jnp.full(self.slots, EPSILON**-0.5, jnp.float32),
-            jnp.full(self.slots, -1).at[0].set(0),
-            jnp.zeros((), jnp.int32),
+            jnp.full(self.slots, EMPTY, jnp.float32),
+            jnp.ones(self.slots, jnp.float32).at[0].set(0.0),
             nearest,
             (nearest == 0).astype(jnp.float32),
             jnp.zeros((self.heads, self.config.neighbours + 1), jnp.int32),
@@ -117,7 +135,7 @@ class Sparse(Memory):
         vectors = jnp.tanh(self.vectors(query)).reshape(heads, self.width)
         strength = 1 + jax.nn.softplus(self.strengths(query))[:, None]  # β
 
-        targets = least_recently_used(state.used, 1 if config.least_used == "shared" else heads)
+        targets = least_recently_used(state.age, self.targets)
         write_slots = jnp.concatenate([state.read_slots, jnp.broadcast_to(targets, heads)[:, None]], axis=1)
         write_weights = jnp.concatenate([gate * state.read_weights, 1 - gate], axis=1)  # eq 7
         unit = normalise(keys)
@@ -130,16 +148,15 @@ class Sparse(Memory):
         read_weights = jax.nn.softmax(strength * cosine, axis=-1)  # eq 3, over the most similar slots
         reads = jnp.einsum("hk,hkw->hw", read_weights, rows)  # eq 4
 
-        now = state.now + 1
         touched = jnp.concatenate([write_slots, read_slots], axis=1)
         again = write_slots[:, :-1] == write_slots[:, -1:]  # the least recently used slot was read as well
         whole = write_weights[:, -1:] + jnp.sum(write_weights[:, :-1], axis=1, keepdims=True, where=again)
         above = jnp.concatenate([write_weights[:, :-1], whole, read_weights], axis=1) > config.threshold
-        used = state.used.at[jnp.where(above, touched, self.slots)].set(now, mode="drop")
+        age = (state.age + 1).at[jnp.where(above, touched, self.slots)].set(0.0, mode="drop")
         return reads.reshape(-1), SparseState(
             memory,
             jax.lax.stop_gradient(inverse),
-            *(used, now, read_slots, read_weights, write_slots, write_weights),
+            *(jax.lax.stop_gradient(age), read_slots, read_weights, write_slots, write_weights),
         )
 
     def similarity(self, query: Float[Array, "query"], state: SparseState) -> Float[Array, "heads slots"]:
@@ -153,21 +170,37 @@ class Sparse(Memory):
         def spread(slots: Array, weights: Array) -> Array:
             return jnp.zeros((self.heads, self.slots)).at[jnp.arange(self.heads)[:, None], slots].add(weights)
 
-        age = (state.now - state.used).astype(jnp.float32)
+        empty = state.inverse > 0.99 * EMPTY
         return MemoryTrace(
             spread(state.read_slots, state.read_weights),
             spread(state.write_slots, state.write_weights),
-            jnp.where(state.used < 0, 0.0, FADING**age),
+            jnp.where(empty, 0.0, FADING**state.age),
             state.memory,
         )
 
+    def sparse_kernel(self) -> SparseKernel:
+        def finish(
+            memory: Array, weights: Array, slots: Array, written: Array, written_slots: Array, age: Array
+        ) -> SparseState:
+            inverse = jax.lax.rsqrt(jnp.sum(jax.lax.stop_gradient(memory) ** 2, axis=-1) + EPSILON)
+            return SparseState(memory, inverse, age, slots, weights, written_slots, written)
 
-def least_recently_used(used: Int[Array, "slots"], count: int) -> Int[Array, "count"]:
-    """The slots that were not used for the longest time, the first of them first; of equals, the lowest number.
+        return SparseKernel(
+            (self.keys, self.vectors, self.gates, self.strengths),
+            self.config.neighbours,
+            self.targets,
+            self.config.threshold,
+            lambda state: (state.memory, state.read_weights, state.read_slots, state.age),
+            finish,
+        )
 
-    A search through all slots, as that for the similar ones: on vector units it costs less than keeping a list.
+
+def least_recently_used(age: Float[Array, "slots"], count: int) -> Int[Array, "count"]:
+    """The slots that were not used for the longest time, the oldest first; of equals, the lower ones.
+
+    A search through all slots, like the one for similar ones; the native kernel keeps a list instead.
     """
-    return jnp.argmin(used)[None] if count == 1 else jax.lax.top_k(-used, count)[1]
+    return jnp.argmax(age)[None] if count == 1 else jax.lax.top_k(age, count)[1]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -247,10 +247,10 @@ def _unroll_backward(network: _Network, residuals: Any, gradients: tuple[Array, 
     previous = jnp.concatenate([start[:, None], hidden[:, :-1]], axis=1)
     fed = previous[:, :, network.fed_from : network.fed_from + network.fed]
     query = record[1] if network.cell_query else hidden[:, :, :H]
-    return dz, _outer(fed, dz), _outer(query, dheads), jnp.sum(dheads, (0, 1)), *dstart, jnp.zeros_like(usage)
+    return dz, outer(fed, dz), outer(query, dheads), jnp.sum(dheads, (0, 1)), *dstart, jnp.zeros_like(usage)
 
 
-def _outer(inputs: Array, gradients: Array) -> Array:
+def outer(inputs: Array, gradients: Array) -> Array:
     """The gradient of a weight matrix: the sum over episodes and steps of the outer products."""
     B, T = inputs.shape[:2]  # as matrices: XLA is slower at contracting two axes
     return inputs.reshape(B * T, inputs.shape[2]).T @ gradients.reshape(B * T, gradients.shape[2])

@@ -22,6 +22,8 @@ FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp-simd"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]  # what loops need to be vectorised
 NETWORKS = ("lstm_lrua", "lstm_ntm", "lstm_none", "feedforward_lrua", "feedforward_ntm")  # as in kernel.cpp
 TARGETS = [f"mann_{network}_{way}" for network in NETWORKS for way in ("forward", "backward")]
+SPARSE = ("lstm", "feedforward")  # controllers with sparse access
+TARGETS += [f"mann_{controller}_sparse_{way}" for controller in SPARSE for way in ("forward", "backward")]
 
 SLOWER = (  # at the paper's sizes with Adam, 2 cores: 47 against 23 ms per update
     "mann: without its native kernel everything is about twice as slow (%s). To have it, install a C++ "
