@@ -171,6 +171,10 @@ class MemoryConfig(Part):
         """The same memory with another number of slots, for a memory whose weights do not depend on it."""
         raise MannError("This memory has no slots whose number could be changed.")
 
+    def with_neighbours(self, neighbours: int) -> "MemoryConfig":
+        """A memory with the same weights that reads only from so many most similar slots (K), if there is one."""
+        raise MannError("This memory cannot read from its most similar slots alone.")
+
     def smallest(self) -> "MemoryConfig":
         """The same memory, as small as it gets: for trials that only show that all of it runs."""
         return self

@@ -55,6 +55,9 @@ class SparseConfig(SlotConfig, kind="sparse"):
         if not (math.isfinite(self.initial_strength) and self.initial_strength > 1):
             raise MannError(f"The initial key strength must be above 1, not {self.initial_strength}.")
 
+    def with_neighbours(self, neighbours: int) -> "SparseConfig":
+        return dataclasses.replace(self, neighbours=neighbours)
+
     def smallest(self) -> "SparseConfig":
         return dataclasses.replace(
             self, slots=8, width=4, heads=min(self.heads, 2), neighbours=min(self.neighbours, 4)
