@@ -23,6 +23,7 @@ from mann.episodes import Episode, time_offset
 from mann.errors import MannError
 from mann.installation import install_command
 from mann.models import build_model
+from mann.runtime import peak_memory
 from mann.tasks import Classification
 from mann.training.config import Config
 from mann.training.optimisers import AdamW
@@ -329,7 +330,7 @@ def test_growth_changes_one_size_at_a_time_and_compares_with_the_first_point(mon
 
 
 def test_peak_memory_is_what_a_run_allocates():
-    memory = worker.peak_memory(timing.Work(lambda: np.ones(2**24), 1))
+    memory = peak_memory(lambda: np.ones(2**24))
     if memory is None:
         pytest.skip("this system does not tell")
     assert memory == pytest.approx(2**27, rel=0.25)  # what else the process holds comes and goes

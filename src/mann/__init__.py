@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mann.memory import NoMemoryConfig as NoMemoryConfig
     from mann.memory import NTMConfig as NTMConfig
     from mann.memory import SlotConfig as SlotConfig
+    from mann.memory import SparseConfig as SparseConfig
     from mann.models import PAPER_MODEL as PAPER_MODEL
     from mann.models import Model as Model
     from mann.models import ModelConfig as ModelConfig
@@ -95,7 +96,8 @@ _NAMES = {
     "mann.evaluation": "Evaluation evaluate",
     "mann.labels": "LabelCode",
     "mann.layers": "Linear",
-    "mann.memory": "KeyValueConfig LRUAConfig Memory MemoryConfig MemoryTrace NTMConfig NoMemoryConfig SlotConfig",
+    "mann.memory": "KeyValueConfig LRUAConfig Memory MemoryConfig MemoryTrace NTMConfig NoMemoryConfig SlotConfig "
+    "SparseConfig",
     "mann.models": "PAPER_MODEL Model ModelConfig build_model",
     "mann.online": "Look OneShotLearner",
     "mann.runtime": "prepare_jax use_devices",

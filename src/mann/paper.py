@@ -1,4 +1,4 @@
-"""The numbers of the paper's tables."""
+"""The numbers of the paper's tables, and those that others published later."""
 
 import json
 from functools import cache
@@ -38,6 +38,16 @@ def paper_rows(classes: int, labels: str, controller: str, memory: str) -> list[
         if row["classes"] == classes and row["labels"] == labels
         if row["model"] == "Human" or (row.get("controller"), row.get("memory")) == (controller, memory)
     ]
+
+
+def many_classes() -> list[dict[str, Any]]:
+    """What others published for episodes of a hundred classes or more, with the source of each."""
+    return list(_content()["many_classes"])
+
+
+def step_cost() -> list[dict[str, Any]]:
+    """What others published of time and memory against the slots of the memory."""
+    return list(_content()["step_cost"])
 
 
 def _by_instance(accuracy: list[float]) -> dict[int, float]:

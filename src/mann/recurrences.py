@@ -8,6 +8,7 @@ from mann.cell import Cell, Scan, State
 from mann.memory import NoMemory
 from mann.memory.base import Recurrence
 from mann.native import Native
+from mann.native.sparse import NativeSparse
 
 
 class Apart:
@@ -35,7 +36,7 @@ def _without_memory(cell: Cell) -> Cell:
     return Cell(cell.controller, NoMemory(), cell.query)
 
 
-RECURRENCES: list[Recurrence] = [Native(), Apart(), Scan()]
+RECURRENCES: list[Recurrence] = [Native(), NativeSparse(), Apart(), Scan()]
 """The first that supports a cell is taken, after the memory's own."""
 
 

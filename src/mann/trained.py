@@ -12,6 +12,7 @@ import jax
 from mann.data.seen import Fingerprints
 from mann.errors import MannError
 from mann.files import Damaged, from_arrays, load_arrays, save_arrays, to_arrays
+from mann.memory import MemoryConfig
 from mann.models import Model, build_model
 from mann.training.checkpoint import list_checkpoints
 from mann.training.config import Config, from_dict, to_dict
@@ -106,7 +107,24 @@ def with_slots(trained: Trained, slots: int) -> Trained:
     Raises:
         MannError: for a memory without slots.
     """
-    memory = trained.config.model.memory.with_slots(slots)
+    return _with_memory(trained, trained.config.model.memory.with_slots(slots))
+
+
+def with_neighbours(trained: Trained, neighbours: int) -> Trained:
+    """The same weights, where every head reads only from its most similar slots.
+
+    Args:
+        trained: what `load_trained` returned.
+        neighbours: slots that a head reads from (K).
+
+    Raises:
+        MannError: for a memory that has no such form.
+    """
+    return _with_memory(trained, trained.config.model.memory.with_neighbours(neighbours))
+
+
+def _with_memory(trained: Trained, memory: MemoryConfig) -> Trained:
+    """The same weights in another memory, whose weights have the same names and shapes."""
     config = dataclasses.replace(
         trained.config, model=dataclasses.replace(trained.config.model, memory=memory)
     )

@@ -1,6 +1,5 @@
 """What needs a process of its own: one core alone, and the peak memory of an update."""
 
-import ctypes
 import dataclasses
 import json
 import os
@@ -8,14 +7,12 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mann.errors import MannError
 
 if TYPE_CHECKING:
     from mann.benchmark import Setting
-    from mann.benchmark.timing import Work
 
 SECONDS = 1.5  # to measure one point of a growth curve
 UPDATES = 5  # in one call: fewer would time the call itself, and single updates may take a second
@@ -109,6 +106,7 @@ def online_latency(setting: "Setting") -> list[float]:
 def growth(setting: "Setting") -> dict[str, Any]:
     """Time and peak memory of an update."""
     from mann.benchmark import parts, timing
+    from mann.runtime import peak_memory
     from mann.training.distributed import make_mesh
     from mann.training.trainer import Trainer
 
@@ -121,29 +119,7 @@ def growth(setting: "Setting") -> dict[str, Any]:
     while len(samples) < 3 or (sum(samples) < SECONDS and len(samples) < setting.rounds):
         samples.append(timing.seconds(work))
     milliseconds = timing.spread([value * 1e3 / UPDATES for value in samples])
-    return {"ms": milliseconds._asdict(), "memory": peak_memory(work), "devices": mesh.size}
-
-
-def peak_memory(work: "Work") -> int | None:
-    """Bytes of main memory that a run needs on top of what the process holds before it; None without Linux.
-
-    This is the high-water mark of the resident set, as in `ru_maxrss`, but reset after compilation, which needs
-    more memory than a small update; and with freed memory handed back to the system first.
-    """
-    time.sleep(0.2)  # the devices' threads may still be cleaning up
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")
-    except (OSError, AttributeError):
-        return None
-    before = _resident("VmRSS")
-    work.run()
-    return _resident("VmHWM") - before
-
-
-def _resident(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
+    return {"ms": milliseconds._asdict(), "memory": peak_memory(work.run), "devices": mesh.size}
 
 
 if __name__ == "__main__":

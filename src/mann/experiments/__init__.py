@@ -1,6 +1,7 @@
 """Every table and figure of the paper: one file each, run by `mann reproduce NAME`.
 
 entries.py      what is measured: networks, neighbours; networks.py names those that the paper compares
+cost.py         what is measured too: time and memory of a step
 records.py      what was measured, one JSON file per entry
 scales.py       all of it, a tenth, or just enough to see that it works
 tables.py       rows by instance beside the paper's
@@ -23,6 +24,7 @@ EXPERIMENTS = {  # in the order in which they are shown: the paper's, then ours
     "figure2": "accuracy by instance during training, then on unseen classes",
     "persistent": "memory not wiped between episodes",
     "curriculum": "15 to 25 classes in training, tested on 50 to 100",
+    "capacity": "25 to 400 classes, dense and sparse access; time and memory of a step by the slots",
     "regression": "functions of a Gaussian process in 1, 2 and 3 dimensions, beside the exact process",
     "transfer": "trained on glyphs, tested on Omniglot, and the other way round",
     "learning_rates": "the baselines' learning rates, tuned on held-out training classes",

@@ -1,4 +1,4 @@
-"""What experiments measure: networks to train and test, and neighbours to test. Each gives one record."""
+"""What experiments measure: networks to train and test, shipped ones and neighbours. Each gives one record."""
 
 import abc
 import dataclasses
@@ -21,7 +21,7 @@ from mann.figures.run import save_curves
 from mann.metrics import accuracy_by_instance
 from mann.parts import from_dict, to_dict
 from mann.tasks import AccuracyByInstance, Classification
-from mann.trained import load_trained
+from mann.trained import Trained, load_trained, with_neighbours, with_slots
 from mann.training.config import Config
 from mann.training.display import make_display
 from mann.training.legacy import upgrade_config, upgrade_data
@@ -36,6 +36,10 @@ class Condition(NamedTuple):
     length: int = 0
     dataset: str = ""
     repeats: bool = False  # drawings may return within an episode, newly augmented
+    balanced: bool = False  # every class is shown equally often
+    slots: int = 0  # of the memory
+    neighbours: int = 0  # sparse access: slots that a head reads from (K)
+    share: float = 1.0  # of the test episodes: fewer of long ones
 
 
 class Entry(abc.ABC):
@@ -101,23 +105,62 @@ class Network(Entry):
             "best_update": trained.description["best"]["update"],
             "trained_on": trained.description["classes"],
             "metrics": thin(run.read("metrics.jsonl")),
-            "evaluations": [self._test(folder, test, episodes).to_json() for test in self.tests],
+            "evaluations": [
+                evaluate_under(trained._replace(name=self.name), test, episodes).to_json()
+                for test in self.tests
+            ],
         }
 
-    def _test(self, folder: Path, test: Condition, episodes: int) -> Evaluation:
-        trained = load_trained(folder)._replace(name=self.name)
-        changes = {"repeats": True} if test.repeats else {}
-        with Progress(transient=True) as bar:
-            bar_id = bar.add_task(f"testing {self.name}", total=episodes)
-            return evaluate(
-                trained,
-                dataset=test.dataset,
-                classes=test.classes,
-                length=test.length,
-                task=dataclasses.replace(trained.config.task, **changes),
-                episodes=episodes,
-                progress=lambda done, total: bar.update(bar_id, completed=done),
-            )
+
+@dataclasses.dataclass(frozen=True)
+class Shipped(Entry):
+    """A network that ships with the package, to test on classes that it never saw."""
+
+    name: str
+    label: str
+    model: str
+    tests: tuple[Condition, ...]
+    data: DataConfig | None = None
+    """To test on; None for that of the training."""
+
+    def description(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "data": None if self.data is None else to_dict(self.data),
+            "tests": [test._asdict() for test in self.tests],
+        }
+
+    def measure(self, folder: Path, episodes: int) -> Record | None:
+        trained = load_trained(self.model)._replace(name=self.name)
+        return {
+            "trained_on": trained.description["classes"],
+            "evaluations": [
+                evaluate_under(trained, test, episodes, self.data).to_json() for test in self.tests
+            ],
+        }
+
+
+def evaluate_under(
+    trained: Trained, test: Condition, episodes: int, data: DataConfig | None = None
+) -> Evaluation:
+    """Test a network under a condition, with a bar that shows how far it is."""
+    if test.slots:
+        trained = with_slots(trained, test.slots)
+    if test.neighbours:
+        trained = with_neighbours(trained, test.neighbours)
+    changes = {name: True for name in ("repeats", "balanced") if getattr(test, name)}
+    episodes = max(2, round(test.share * episodes))
+    with Progress(transient=True) as bar:
+        bar_id = bar.add_task(f"testing {trained.name}", total=episodes)
+        return evaluate(
+            trained,
+            dataset=data or test.dataset,
+            classes=test.classes,
+            length=test.length,
+            task=dataclasses.replace(trained.config.task, **changes),
+            episodes=episodes,
+            progress=lambda done, total: bar.update(bar_id, completed=done),
+        )
 
 
 @dataclasses.dataclass(frozen=True)

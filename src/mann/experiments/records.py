@@ -33,6 +33,8 @@ class Record(TypedDict, total=False):
     best_update: int
     trained_on: dict[str, Any]
     metrics: list[dict[str, Any]]  # of the run, thinned
+    model: str  # of a network that ships
+    costs: list[dict[str, Any]]  # time and memory by the slots of the memory
     along_x: dict[str, Any]  # regression in one dimension: predictions everywhere
 
 

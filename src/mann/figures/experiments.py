@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 
 from mann.figures.run import plot_instances
 from mann.figures.style import BLUE, DARK, GREEN, GREY, INSTANCES, ORANGE, VIOLET, YELLOW, legend_beside, tidy
@@ -144,6 +145,92 @@ def draw_capacity(runs: list[list[dict[str, Any]]]) -> Figure:
     axes.set_ylabel("Accuracy (%)")
     legend_beside(axes)
     tidy(axes)
+    return figure
+
+
+class Line(NamedTuple):
+    """A network under one kind of access: accuracy in % by instance for every number of classes."""
+
+    label: str
+    sparse: bool
+    slots: int
+    classes: Sequence[int]
+    accuracy: Sequence[np.ndarray]
+
+
+def draw_many_classes(
+    lines: list[Line], instances: Sequence[int], published: list[tuple[str, int, int, float]]
+) -> Figure:
+    """A panel per instance: accuracy against the number of classes; dense access dashed, darker with more slots.
+
+    `published` are source, instance, classes and accuracy of what others reached.
+    """
+    figure, row = _row_of_panels(len(instances), 3.6 + 3.6 * len(instances), 4.2)
+    slots = sorted({line.slots for line in lines})
+    for axes, instance in zip(row, instances, strict=True):
+        for line in lines:
+            axes.plot(
+                line.classes,
+                [values[instance - 1] for values in line.accuracy],
+                "o-" if line.sparse else "o--",
+                color=BLUE if line.sparse else ORANGE,
+                alpha=0.35 + 0.65 * (slots.index(line.slots) + 1) / len(slots),
+                linewidth=1.6,
+                markersize=3.5,
+                label=line.label,
+            )
+        for source, of, classes, value in published:
+            if of == instance:
+                axes.plot(classes, value, "*", color=GREEN, markersize=9, label=source)
+        axes.set_xscale("log", base=2)
+        ticks = sorted({count for line in lines for count in line.classes})
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_ylim(0, 100)
+        axes.set_title(f"{ordinal(instance)} instance", fontsize=10, loc="left")
+        axes.set_xlabel("Classes in an episode (10 shows each)")
+        tidy(axes)
+    row[0].set_ylabel("Accuracy on classes never trained on (%)")
+    labelled = {label: h for axes in row for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(labelled.values(), labelled.keys(), loc="outside right center", frameon=False, fontsize=8)
+    return figure
+
+
+class CostLine(NamedTuple):
+    """What a step costs under one kind of access: a row per number of slots (`experiments.cost`)."""
+
+    label: str
+    sparse: bool
+    rows: Sequence[Mapping[str, Any]]
+
+
+def draw_cost(lines: list[CostLine]) -> Figure:
+    """Time of a step in training and online, and memory of a training episode, against the slots."""
+    panels = (
+        ("training_ms", 1.0, "Training: time of a step (ms)"),
+        ("online_ms", 1.0, "Online: time of a step (ms)"),
+        ("training_bytes", 1e6, "Training: memory of an episode (MB)"),
+    )
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    for axes, (field, unit, title) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        for line in lines:
+            points = [(row["slots"], row[field] / unit) for row in line.rows if row[field] is not None]
+            axes.plot(
+                *zip(*points, strict=True) if points else ([], []),
+                "o-" if line.sparse else "o--",
+                color=BLUE if line.sparse else ORANGE,
+                label=line.label,
+                linewidth=1.8,
+                markersize=4,
+            )
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.set_xlabel("Slots of the memory")
+        tidy(axes)
+        axes.legend(frameon=False, fontsize=9)
     return figure
 
 

@@ -1,9 +1,10 @@
-"""External memories behind one small interface (`Memory`): the paper's LRUA and the NTM's access module."""
+"""External memories behind one small interface (`Memory`): LRUA, dense and sparse; the NTM's; keys and values."""
 
 from mann.memory.base import Memory, MemoryConfig, MemoryTrace, NoMemory, NoMemoryConfig, SlotConfig
 from mann.memory.keyvalue import KeyValue, KeyValueConfig, KeyValueState
 from mann.memory.lrua import LRUA, PAPER_MEMORY, LRUAConfig, LRUAState
 from mann.memory.ntm import NTM, NTMConfig, NTMState
+from mann.memory.sparse import Sparse, SparseConfig, SparseState
 
 __all__ = [
     "LRUA",
@@ -22,4 +23,7 @@ __all__ = [
     "NoMemory",
     "NoMemoryConfig",
     "SlotConfig",
+    "Sparse",
+    "SparseConfig",
+    "SparseState",
 ]

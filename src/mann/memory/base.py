@@ -141,6 +141,10 @@ class Memory(Layer):
         """How the native kernel runs it; None (the default) if it does not know this memory."""
         return None
 
+    def sparse_kernel(self) -> Any | None:
+        """How the native kernel for sparse access runs it, a `SparseKernel`; None (the default) if it cannot."""
+        return None
+
     def recurrence(self) -> Recurrence | None:
         """Its own way to run whole episodes forward and in reverse, if it has one; None for the usual ones."""
         return None
@@ -166,6 +170,10 @@ class MemoryConfig(Part):
     def with_slots(self, slots: int) -> "MemoryConfig":
         """The same memory with another number of slots, for a memory whose weights do not depend on it."""
         raise MannError("This memory has no slots whose number could be changed.")
+
+    def with_neighbours(self, neighbours: int) -> "MemoryConfig":
+        """A memory with the same weights that reads only from so many most similar slots (K), if there is one."""
+        raise MannError("This memory cannot read from its most similar slots alone.")
 
     def smallest(self) -> "MemoryConfig":
         """The same memory, as small as it gets: for trials that only show that all of it runs."""

@@ -51,6 +51,9 @@ class KeyValueConfig(SlotConfig, kind="keyvalue"):
                 f"A similarity lies between -1 and 1, the threshold {self.initial_threshold} does not."
             )
 
+    def with_neighbours(self, neighbours: int) -> "KeyValueConfig":
+        return dataclasses.replace(self, neighbours=neighbours)
+
     def build(self, query: int, inputs: tuple[int, int], *, key: PRNGKeyArray) -> "KeyValue":
         return KeyValue(self, *inputs, key=key)
 

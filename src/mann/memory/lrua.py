@@ -17,6 +17,7 @@ from mann.errors import MannError
 from mann.layers import Linear
 from mann.memory import addressing
 from mann.memory.base import EMPTY, Memory, MemoryKernel, MemoryTrace, SlotConfig
+from mann.memory.sparse import SparseConfig
 
 INTERVAL = 32  # steps between the kernel's copies of the memory; between them, it is rebuilt backwards
 
@@ -48,6 +49,21 @@ class LRUAConfig(SlotConfig, kind="lrua"):
             raise MannError(f"The usage decay γ must lie between 0 and 1, not {self.decay}.")
         if not (math.isfinite(self.initial_strength) and self.initial_strength > 1):
             raise MannError(f"The initial key strength must be above 1, not {self.initial_strength}.")
+
+    def with_neighbours(self, neighbours: int) -> SparseConfig:
+        """Sparse access with the same weights; its usage and its empty slots are a little different."""
+        if self.key_strength != "learned" or self.written != "separate" or self.order != "write_first":
+            raise MannError(
+                "Sparse access has a learned key strength, writes a vector of its own, and writes first."
+            )
+        return SparseConfig(
+            self.slots,
+            self.width,
+            self.heads,
+            neighbours=neighbours,
+            least_used=self.least_used,
+            initial_strength=self.initial_strength,
+        )
 
     def build(self, query: int, inputs: tuple[int, int], *, key: PRNGKeyArray) -> "LRUA":
         return LRUA(query, self, key=key)

@@ -23,6 +23,8 @@ FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]  # what
 NETWORKS = ("lstm_lrua", "lstm_ntm", "lstm_none", "feedforward_lrua", "feedforward_ntm")  # as in kernel.cpp
 TARGETS = [f"mann_{what}_{way}" for what in (*NETWORKS, "convolutions") for way in ("forward", "backward")]
 TARGETS += ["mann_orthogonalise"]
+SPARSE = ("lstm", "feedforward")  # controllers with sparse access
+TARGETS += [f"mann_{controller}_sparse_{way}" for controller in SPARSE for way in ("forward", "backward")]
 
 SLOWER = (  # at the paper's sizes with Adam, 2 cores: 47 against 23 ms per update
     "mann: without its native kernel everything is about twice as slow (%s). To have it, install a C++ "

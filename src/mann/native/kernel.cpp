@@ -9,7 +9,8 @@
 // transposed, (W', M'), with slots along the vector lanes, and stays in the cache too. Weight gradients are
 // left to the caller: each is one large product of the pre-activations' gradients, which are returned here.
 //
-// A controller (controllers.h) and a memory (lrua.h, ntm.h) make a network.
+// A controller (controllers.h) and a memory (lrua.h, ntm.h) make a network. Sparse access (sparse.h) goes through the
+// steps in its own way.
 
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "newton_schulz.h"
 #include "ntm.h"
 #include "parallel.h"
+#include "sparse.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace mann {
@@ -301,6 +303,83 @@ ffi::Error backward_call(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::
   return ffi::Error::Success();
 }
 
+// --- sparse access: sparse.h ---------------------------------------------------------------------------
+
+ffi::Error read_sparse_config(ffi::Dictionary dictionary, SparseConfig& c) {
+  Attributes attributes(dictionary);
+  c.B = attributes.size("batch"), c.T = attributes.size("time"), c.H = attributes.size("hidden");
+  c.M = attributes.size("slots"), c.W = attributes.size("width"), c.R = attributes.size("heads");
+  c.K = attributes.size("neighbours"), c.targets = attributes.size("targets");
+  c.fed_from = attributes.size("fed_from"), c.fed = attributes.size("fed");
+  c.cell_query = attributes.size("cell_query"), c.steps = attributes.size("steps");
+  c.threshold = attributes.number("threshold");
+  std::string problem = attributes.problem();
+  if (problem.empty() && (c.fed_from + c.fed > c.X() || c.K < 1 || c.K > c.M || c.targets < 1 || c.targets > c.M ||
+                          (c.targets > 1 && c.targets != c.R)))
+    problem = "the sizes contradict one another";
+  return problem.empty() ? ffi::Error::Success() : ffi::Error::InvalidArgument("mann: " + problem);
+}
+
+// Slots that come from outside, and are used as places in the memory.
+bool within(const SparseConfig& c, const Rows<const int32_t>& slots) {
+  return std::all_of(slots.data, slots.data + c.B * slots.size, [&](int32_t i) { return 0 <= i && i < c.M; });
+}
+
+template <class Controller>
+ffi::Error sparse_forward_call(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::RemainingArgs args,
+                               ffi::RemainingRets rets) {
+  SparseConfig c;
+  if (const auto error = read_sparse_config(attributes, c); error.failure()) return error;
+  const int64_t B = c.B, BT = c.B * c.T, rows = c.B * c.steps, G = Controller::gates(c), P = c.parameters();
+  const int64_t cells = Controller::cells(c), RK = c.R * c.K, written = c.R * (c.K + 1);
+  Buffers next(args, rets);
+  const SparseForward x{next.in(BT, G),        next.in(1, c.fed * G),
+                        next.in(1, c.H * P),   next.in(1, P),
+                        next.in(B, c.X()),     next.in(B, cells),
+                        next.in(B, c.M * c.W), next.in(B, RK),
+                        next.in<const int32_t>(B, RK), next.in(B, c.M),
+                        next.out(BT, c.X()),   next.out(B, c.M * c.W),
+                        next.out<int32_t>(B, RK), next.out(B, written),
+                        next.out<int32_t>(B, written), next.out(B, c.M)};
+  const Record record{next.out(rows, 4 * cells), next.out(rows, cells), next.out(rows, P),
+                      next.out(rows, RK),        next.out(rows, RK * c.W), {nullptr, 0},
+                      next.out<int32_t>(rows, c.integers())};
+  if (const auto error = next.error(); error.failure()) return error;
+  if (!within(c, x.slots)) return ffi::Error::InvalidArgument("mann: a state reads from slots that there are not");
+  const Weights recurrent(c.fed, G, x.recurrent.data, G, 1, false);
+  const Weights to_heads(c.H, P, x.to_heads.data, P, 1, false);
+  for_blocks(pool, B, kRows, [&](int64_t first, int64_t rows) {
+    sparse_forward<Controller>(c, x, record, recurrent, to_heads, first, rows);
+  });
+  return ffi::Error::Success();
+}
+
+template <class Controller>
+ffi::Error sparse_backward_call(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::RemainingArgs args,
+                                ffi::RemainingRets rets) {
+  SparseConfig c;
+  if (const auto error = read_sparse_config(attributes, c); error.failure()) return error;
+  const int64_t B = c.B, BT = c.B * c.T, G = Controller::gates(c), P = c.parameters();
+  const int64_t cells = Controller::cells(c), RK = c.R * c.K;
+  Buffers next(args, rets);
+  const Record record{next.in<float>(BT, 4 * cells), next.in<float>(BT, cells), next.in<float>(BT, P),
+                      next.in<float>(BT, RK),        next.in<float>(BT, RK * c.W), {nullptr, 0},
+                      next.in<int32_t>(BT, c.integers())};
+  const SparseBackward x{next.in(1, c.fed * G), next.in(1, c.H * P),   next.in(B, cells),
+                         next.in(B, RK),        next.in(BT, c.X()),    next.in(BT, c.X()),
+                         next.in(B, cells),     next.in(B, c.M * c.W), next.in(B, RK),
+                         next.in(B, c.R * (c.K + 1)), next.out(BT, G), next.out(BT, P),
+                         next.out(B, c.X()),    next.out(B, cells),    next.out(B, c.M * c.W),
+                         next.out(B, RK)};
+  if (const auto error = next.error(); error.failure()) return error;
+  const Weights from_gates(G, c.fed, x.recurrent.data, 1, G, false);
+  const Weights from_heads(P, c.H, x.to_heads.data, 1, P, false);
+  for_blocks(pool, B, kRows, [&](int64_t first, int64_t rows) {
+    sparse_backward<Controller>(c, x, record, from_gates, from_heads, first, rows);
+  });
+  return ffi::Error::Success();
+}
+
 // --- convolutions --------------------------------------------------------------------------------------
 
 ffi::Error read_stack(ffi::Dictionary dictionary, Stack& stack, bool& option, std::string_view name) {
@@ -446,3 +525,12 @@ MANN_NETWORK(feedforward_ntm, FeedForward, Ntm);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_convolutions_forward, mann::convolutions_forward, MANN_BINDING);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_convolutions_backward, mann::convolutions_backward, MANN_BINDING);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_orthogonalise, mann::orthogonalise_call, MANN_BINDING);
+
+#define MANN_SPARSE(Controller, name)                                                                              \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_##name##_sparse_forward, mann::sparse_forward_call<mann::Controller>,         \
+                                MANN_BINDING);                                                                     \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_##name##_sparse_backward, mann::sparse_backward_call<mann::Controller>,       \
+                                MANN_BINDING)
+
+MANN_SPARSE(Lstm, lstm);
+MANN_SPARSE(FeedForward, feedforward);
