@@ -3,7 +3,7 @@
 import dataclasses
 import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import jax
@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from mann.cell import State
+from mann.data.images import PictureFormat
 from mann.errors import MannError, check_seed
 from mann.files import dump_arrays, load_arrays, parse_arrays, save_arrays
 from mann.memory import MemoryTrace
@@ -185,6 +186,11 @@ class OneShotLearner:
             What every other method takes in place of a picture.
         """
         return prepare_picture(image, name, self._network.trained.config.data)
+
+    @property
+    def format(self) -> PictureFormat:
+        """The pictures that its network sees."""
+        return self._network.trained.config.data.format
 
     @property
     def memory(self) -> MemoryTrace | None:
@@ -393,11 +399,10 @@ class OneShotLearner:
         Raises:
             MannError: if nothing is kept of the other's examples, or its pictures have another format.
         """
-        ours, theirs = (one._network.trained.config.data.format for one in (self, other))
-        if ours != theirs:
+        if self.format != other.format:
             raise MannError(
-                f"{other.model} sees pictures of the format {tuple(theirs)}, {self.model} of {tuple(ours)}: "
-                "merge learners of the same format."
+                f"{other.model} sees pictures of the shape {other.format.shape}, {self.model} of "
+                f"{self.format.shape}: merge learners of the same format."
             )
         examples = other.examples
         if self._keep != "pictures":
@@ -474,6 +479,10 @@ class OneShotLearner:
             MannError: if the text is damaged, or holds no learner.
         """
         return cls._from_content(saved.unpack(*parse_arrays(text), "the JSON"))
+
+    def __reduce__(self) -> tuple[Callable[[str], "OneShotLearner"], tuple[str]]:
+        """For `copy.deepcopy`, and for processes of other libraries: by way of JSON."""
+        return type(self).from_json, (self.to_json(),)
 
     @property
     def _content(self) -> saved.Content:
