@@ -1,4 +1,5 @@
-"""What version 0.1 wrote is still read: run folders, weights, saved learners, records of results."""
+"""What version 0.1 wrote is still read: run folders, weights, records of results; for saved
+learners see test_saved_learner.py."""
 
 import json
 import shutil
@@ -11,7 +12,6 @@ from mann.data import Glyphs
 from mann.encoders import ConvConfig
 from mann.evaluation import evaluate
 from mann.memory import NTMConfig
-from mann.online import OneShotLearner
 from mann.trained import load_trained
 from mann.training.legacy import upgrade_config
 from mann.training.loop import resume
@@ -52,14 +52,6 @@ def test_an_old_run_goes_on_as_it_did(name, tmp_path):
     assert [record["update"] for record in result.metrics] == [2, 4]
     assert result.metrics[-1]["loss"] == pytest.approx(recorded[-1]["loss"], rel=1e-4)
     assert result.metrics[-1]["held_out_loss"] == pytest.approx(recorded[-1]["held_out_loss"], rel=1e-4)
-
-
-def test_an_old_learner_knows_what_it_knew():
-    learner = OneShotLearner.load(OLD / "learner.safetensors")
-    images = Glyphs(classes=30).load().images
-    for number, before in enumerate(EXPECTED["learner"]):
-        now = {str(label): p for label, p in learner.predict_proba_one(255 * images[number, 1]).items()}
-        assert now == pytest.approx(before, abs=0.02)  # pictures are brought to their ink since then
 
 
 def test_old_configurations_become_new_ones():

@@ -24,7 +24,7 @@ models
 training
 trained
 evaluation online
-teaching
+sklearn teaching
 figures
 experiments
 benchmark web

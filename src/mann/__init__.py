@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from mann.models import Model as Model
     from mann.models import ModelConfig as ModelConfig
     from mann.models import build_model as build_model
+    from mann.online import Example as Example
     from mann.online import Look as Look
     from mann.online import OneShotLearner as OneShotLearner
     from mann.runtime import prepare_jax as prepare_jax
@@ -99,7 +100,7 @@ _NAMES = {
     "mann.memory": "KeyValueConfig LRUAConfig Memory MemoryConfig MemoryTrace NTMConfig NoMemoryConfig SlotConfig "
     "SparseConfig",
     "mann.models": "PAPER_MODEL Model ModelConfig build_model",
-    "mann.online": "Look OneShotLearner",
+    "mann.online": "Example Look OneShotLearner",
     "mann.runtime": "prepare_jax use_devices",
     "mann.tasks": "Classification ManyThings Regression Task",
     "mann.teaching": "TaughtOnce teach_once",

@@ -4,6 +4,7 @@ There is no pickle anywhere: arrays and their description are one safetensors fi
 its digest is. JAX is imported only where it is needed, since commands that need none of it write files too.
 """
 
+import base64
 import contextlib
 import errno
 import hashlib
@@ -211,6 +212,63 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if _digest(arrays, text) != expected:
         raise Damaged(f"{path} is damaged: its content does not match its digest.")
     return arrays, json.loads(text)
+
+
+MOST_JSON = 2**30  # characters of JSON that `parse_arrays` reads
+
+
+def dump_arrays(arrays: dict[str, np.ndarray], description: dict[str, Any]) -> str:
+    """The content of `save_arrays` as JSON text.
+
+    The description is a string of JSON by itself: whatever a database does to numbers and to the order of keys, its
+    digest holds.
+    """
+    text = json.dumps(description, sort_keys=True)
+    content = {
+        "format": JSON_FORMAT,
+        "sha256": _digest(arrays, text),
+        "description": text,
+        "arrays": {
+            name: {
+                "dtype": str(array.dtype),
+                "shape": list(array.shape),
+                "base64": base64.b64encode(np.ascontiguousarray(array).data).decode(),
+            }
+            for name, array in arrays.items()
+        },
+    }
+    return json.dumps(content)
+
+
+def parse_arrays(text: str | bytes, source: str = "the JSON") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read what `dump_arrays` gave; raises `Damaged` if the digest does not match."""
+    if len(text) > MOST_JSON:
+        raise MannError(f"{source} is too long: at most {MOST_JSON // 2**20} MiB are read.")
+    try:
+        content = json.loads(text)
+        if content["format"] != JSON_FORMAT:
+            raise ValueError("unknown format")
+        arrays = {
+            str(name): _array(item["dtype"], item["shape"], item["base64"])
+            for name, item in content["arrays"].items()
+        }
+        description, expected = content["description"], content["sha256"]
+        if _digest(arrays, description) != expected:
+            raise Damaged(f"{source} is damaged: its content does not match its digest.")
+        return arrays, json.loads(description)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Damaged(f"{source} is damaged or was not written by mann: {type(error).__name__}.") from None
+
+
+JSON_FORMAT = "mann arrays 1"
+JSON_TYPES = ("float32", "float16", "float64", "int32", "int64", "uint8", "uint32", "uint64", "bool")
+
+
+def _array(dtype: str, shape: list[int], text: str) -> np.ndarray:
+    if dtype not in JSON_TYPES or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError("no array")
+    content = base64.b64decode(text, validate=True)
+    return np.frombuffer(content, dtype).reshape(shape)  # the sizes must agree
 
 
 def _digest(arrays: dict[str, np.ndarray], description: str) -> str:

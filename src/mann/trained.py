@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from mann.data.seen import Fingerprints
 from mann.errors import MannError
@@ -166,11 +167,28 @@ def _shipped() -> list[Any]:
 
 def _load(name: str, path: Path) -> Trained:
     arrays, description = load_arrays(path)
+    return from_content(name, arrays, description, str(path))
+
+
+def from_content(
+    name: str, arrays: dict[str, np.ndarray], description: dict[str, Any], source: str
+) -> Trained:
+    """A model from the content of a file.
+
+    Args:
+        name: of the model, for people.
+        arrays: the weights, by name, among others.
+        description: with the configuration under `config`.
+        source: what errors call the file.
+
+    Raises:
+        MannError: if it holds no model.
+    """
     if "config" not in description:
-        raise MannError(f"{path} holds no model: it has no configuration.")
+        raise MannError(f"{source} holds no model: it has no configuration.")
     config = from_dict(description["config"])
     # Averaged weights are what a run evaluates, where it keeps them.
     prefix = "average." if any(key.startswith("average.") for key in arrays) else "model."
     chosen = {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
-    model = from_arrays(_shape(config), upgrade_arrays(chosen), str(path))
+    model = from_arrays(_shape(config), upgrade_arrays(chosen), source)
     return Trained(name, model, config, description, arrays.get(SEEN))

@@ -349,7 +349,7 @@ void sparse_forward(const SparseConfig& c, const SparseForward& x, const Record&
 
   for (int64_t t = 0; t < T; ++t) {
     const float* before = t ? x.hidden[first * T + t - 1] : x.start[first];
-    recurrent.apply<Float32>(rows, before + c.fed_from, t ? T * X : X, z, Z);
+    recurrent.apply(rows, before + c.fed_from, t ? T * X : X, z, Z, nullptr);
     for (int64_t n = 0; n < rows; ++n) {
       const int64_t b = first + n;
       const float* previous = t ? record.at(c, b, t - 1).cell : x.cell[b];
@@ -357,7 +357,7 @@ void sparse_forward(const SparseConfig& c, const SparseForward& x, const Record&
     }
 
     const float* query = c.cell_query ? record.at(c, first, t).cell : x.hidden[first * T + t];
-    to_heads.apply<Float32>(rows, query, c.cell_query ? c.steps * H : T * X, parameters, P_);
+    to_heads.apply(rows, query, c.cell_query ? c.steps * H : T * X, parameters, P_, nullptr);
     const bool last = t == T - 1;
     for (int64_t n = 0; n < rows; ++n) {
       const int64_t b = first + n;
@@ -411,7 +411,7 @@ void sparse_backward(const SparseConfig& c, const SparseBackward& x, const Recor
       std::copy_n(static_cast<float*>(dbefore), RK, dnow + n * RK);
     }
 
-    from_heads.apply<Float32>(rows, x.dheads[first * T + t], T * x.dheads.size, dquery, H_);
+    from_heads.apply(rows, x.dheads[first * T + t], T * x.dheads.size, dquery, H_, nullptr);
     for (int64_t n = 0; n < rows; ++n) {
       const int64_t b = first + n;
       const float* previous = t ? record.at(c, b, t - 1).cell : x.cell[b];
@@ -419,7 +419,7 @@ void sparse_backward(const SparseConfig& c, const SparseBackward& x, const Recor
       for (int64_t j = 0; j < H; ++j) dqueried[j] += dquery[n * H_ + j];
       Controller::backward(c, record.at(c, b, t), previous, x.hidden[b * T + t], dh, dc + n * H, x.dz[b * T + t]);
     }
-    from_gates.apply<Float32>(rows, x.dz[first * T + t], T * x.dz.size, dfed, fed_);
+    from_gates.apply(rows, x.dz[first * T + t], T * x.dz.size, dfed, fed_, nullptr);
   }
 
   for (int64_t n = 0; n < rows; ++n) {

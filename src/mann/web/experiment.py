@@ -59,7 +59,7 @@ class Trial:
         )
         self.answers: list[Answer] = []
         self._store = store
-        self._network = network.sibling(labels=range(1, CLASSES + 1))
+        self._network = network.sibling(labels=range(1, CLASSES + 1), keep="nothing")
         labels = rng.permutation(np.arange(1, CLASSES + 1)).tolist()
         stream = draw_pictures(material.bitmaps, CLASSES, length, rng)
         self._stream = [(picture, labels[which]) for picture, which in stream]

@@ -45,7 +45,7 @@ class Playground:
     ) -> None:
         self.learner, self.opponent, self.material, self.settings = learner, opponent, material, settings
         self.sessions = Sessions(
-            lambda: Session(learner.sibling()),
+            lambda: Session(learner.sibling(keep="nothing")),
             settings.most_sessions,
             settings.most_per_address,
             settings.idle_seconds,
@@ -93,7 +93,7 @@ class Playground:
         """A test episode, driven through the learner step by step, as JSON."""
         rng = np.random.default_rng(number)
         labels = rng.permutation(np.arange(1, experiment.CLASSES + 1)).tolist()
-        network = self.opponent.sibling(labels=sorted(labels), seed=number)
+        network = self.opponent.sibling(labels=sorted(labels), seed=number, keep="nothing")
         stream = draw_pictures(self.material.bitmaps, experiment.CLASSES, REPLAY_LENGTH, rng)
         steps: list[dict[str, Any]] = []
         writings = Writings()

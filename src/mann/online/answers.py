@@ -1,0 +1,106 @@
+"""What the network's outputs say about the labels in use, and about something new."""
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Float32
+
+from mann.memory import MemoryTrace
+from mann.outputs import Letters
+
+ROUNDS = 30  # of `explain_letters`: more do not change any probability by a per cent
+
+Label = Hashable
+
+
+class Look(NamedTuple):
+    """What the network makes of a picture before it is told the label."""
+
+    probabilities: dict[Label, float]
+    """Of every label known so far, and of something new under None. They sum to 1."""
+    memory: MemoryTrace | None
+    """Where it read and wrote, on its device; None for a network without a memory."""
+    threshold: float | None = None
+    """Probability from which on this is something new; None: if no label is more probable."""
+
+    @property
+    def best(self) -> Label | None:
+        """The most probable label; None if this is something new."""
+        return choose_answer(self.probabilities, self.threshold)
+
+
+def choose_answer(probabilities: dict[Label, float], threshold: float | None) -> Label | None:
+    """The most probable label; None for something new, from a threshold on or if that is more probable."""
+    known = {label: chance for label, chance in probabilities.items() if label is not None}
+    if threshold is None or not known:
+        return max(probabilities, key=probabilities.__getitem__)
+    return None if probabilities[None] >= threshold else max(known, key=known.__getitem__)
+
+
+def label_probabilities(
+    names: Letters,
+    outputs: Float32[np.ndarray, "n size"],
+    encoded: Float32[np.ndarray, "labels label"],
+    novelty: bool,
+) -> Float[np.ndarray, "n labels_and_new"]:
+    """Probabilities of the labels in use and, last, of something new. Every row sums to 1.
+
+    Args:
+        names: how the outputs are read.
+        outputs: of the network, one row per picture.
+        encoded: the labels in use, as the network sees them.
+        novelty: whether something may be new at all.
+    """
+    code, known = names.code, len(encoded)
+    logits = outputs[:, : code.size].reshape(-1, code.letters, code.alphabet).astype(np.float64)
+    letters = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    letters /= letters.sum(axis=-1, keepdims=True)
+    chances = explain_letters(letters, encoded, code.capacity)
+    stated = names.new(jnp.asarray(outputs))
+    if 0 < known < code.capacity and (stated is not None or not novelty):
+        new = np.zeros(len(outputs)) if stated is None or not novelty else np.asarray(stated, np.float64)
+        total = chances[:, :-1].sum(axis=1)
+        share = (1 - new) / np.where(total > 0, total, 1)
+        chances = np.concatenate([share[:, None] * chances[:, :-1], new[:, None]], axis=1)
+    return chances
+
+
+def explain_letters(
+    letters: Float[np.ndarray, "n letters alphabet"],
+    encoded: Float[np.ndarray, "labels label"],
+    codes: int,
+) -> Float[np.ndarray, "n labels_and_new"]:
+    """Probabilities of the labels in use and, last, of something new, from the distribution of each letter.
+
+    The network states every letter of the label by itself. If its probability of label k is π_k, and that of
+    something new π_0, each letter has the distribution Σ_k π_k [letter of k] + π_0 [letter of a code not in
+    use], so that a letter's probability is that of the label: the product over five letters would count the
+    same doubt five times. The π that explain the letters best (least Kullback-Leibler divergence, summed over
+    letters) are found by expectation maximisation. With one letter, this is the plain probability of each
+    label, and the sum over those not in use. Where every code is in use nothing is new, and all that is to
+    know is the product.
+    """
+    count, alphabet = letters.shape[1:]
+    letters = letters.reshape(len(letters), -1)
+    if len(encoded) == codes:
+        products = np.exp(np.log(letters + 1e-30) @ encoded.T)
+        products /= products.sum(axis=1, keepdims=True)
+        return np.concatenate([products, np.zeros((len(letters), 1))], axis=1)
+    # Every symbol is at a given place of codes / alphabet codes: less those in use, what is left for new ones.
+    unused = (codes // alphabet - encoded.sum(axis=0)) / (codes - len(encoded))
+    components = np.concatenate([encoded, unused[None]]).astype(np.float64)
+    weights = np.full((len(letters), len(components)), 1 / len(components))
+    moving = np.arange(
+        len(letters)
+    )  # rows that have not settled: each stops by itself, whatever the others do
+    for _ in range(ROUNDS):
+        before = weights[moving]
+        mixture = np.maximum(before @ components, 1e-30)
+        better = before * ((letters[moving] / mixture) @ components.T) / count
+        weights[moving] = better
+        moving = moving[np.abs(better - before).max(axis=1) >= 1e-4]
+        if not len(moving):
+            break
+    return weights / weights.sum(axis=1, keepdims=True)

@@ -1,0 +1,71 @@
+"""Pictures as a network sees them, and what a learner keeps of the examples that it was shown."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import jax
+import numpy as np
+from jaxtyping import Float32, UInt8
+from PIL import Image
+
+from mann.data import DataConfig, Omniglot
+from mann.data.render import downscale
+from mann.errors import MannError
+from mann.online.answers import Label
+
+
+class Prepared(NamedTuple):
+    """A picture as the network sees it, from `prepare_picture`."""
+
+    pixels: Float32[np.ndarray, "pixels"]
+    picture: UInt8[np.ndarray, "side side *channels"]  # before it was scaled down, for people to look at
+
+
+Picture = str | Path | Image.Image | np.ndarray | jax.Array | Prepared
+
+Keep = Literal["pixels", "pictures", "nothing"]
+"""What a learner keeps of its examples.
+
+- `pixels`: what the network saw, so that an example can be taken back: 4 bytes per pixel and channel, 1.6 kB for
+  the 20×20 pixels of the shipped models.
+- `pictures`: also the picture before it was scaled down, for people to look at: 11 kB more for a drawing, which
+  has 105×105 pixels of one byte.
+- `nothing`: for streams without end. Nothing can be taken back but everything (`reset`).
+"""
+
+
+def check_keep(keep: str) -> None:
+    if keep not in get_args(Keep):
+        raise MannError(f"A learner keeps pixels, pictures or nothing of its examples, not {keep!r}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """One example that a learner was shown; the same picture shown twice is two of them."""
+
+    label: Label
+    """The label that it was shown with."""
+    pixels: Float32[np.ndarray, "pixels"]
+    """What the network saw, row by row."""
+    picture: UInt8[np.ndarray, "side side *channels"] | None
+    """The picture before it was scaled down; None where it was not kept."""
+
+
+def prepare_picture(
+    image: Picture,
+    name: str = "the image",
+    data: DataConfig = Omniglot(),  # noqa: B008 (frozen)
+) -> Prepared:
+    """Bring a picture to what a network sees that was trained on a data set, once for several calls.
+
+    Args:
+        image: a file, a PIL image, an array, or what this function returned.
+        name: what errors call a picture that is no file.
+        data: the data set that the network was trained on.
+    """
+    if isinstance(image, Prepared):
+        return image
+    array = np.asarray(image) if isinstance(image, jax.Array) else image
+    picture = data.picture(array, name)
+    return Prepared(downscale(picture, data.side), picture)
