@@ -1,10 +1,12 @@
 """Make the weights of the best of some finished runs part of the package, with a card.
 
-    python tools/ship.py NAME RUN [RUN …]
+    python tools/ship.py NAME[:SLOTS] RUN [RUN …]
 
 The runs were trained with `mann train NAME --seed S` for different S. The best is the one that did best on held-out
 training classes or functions. The card says how the weights came about, and how well they do on 2000 episodes of
-test classes or functions: `mann eval NAME` should agree within the interval.
+test classes or functions: `mann eval NAME` should agree within the interval. With SLOTS, the memory of what ships
+has that many, whatever it had in training. For a network that states novelty, the learner's threshold is chosen on
+held-out classes, and the card also says how many things a learner knows when each was shown once.
 """
 
 import dataclasses
@@ -15,24 +17,30 @@ from pathlib import Path
 from mann.runtime import prepare_jax
 
 EPISODES = 2000
+THINGS = (5, 20, 100, 423)
 TARGET = Path(__file__).parents[1] / "src" / "mann" / "pretrained"
 
 
 def main(name: str, *runs: Path) -> None:
     prepare_jax()
     from mann.evaluation import evaluate
-    from mann.trained import load_trained, save_trained
+    from mann.tasks import ManyThings
+    from mann.teaching import choose_novelty, teach_once
+    from mann.trained import load_trained, save_trained, with_slots
     from mann.training.presets import PRESETS
 
+    name, _, slots = name.partition(":")
     candidates = {run: load_trained(run) for run in runs}
     for run, trained in candidates.items():
         as_preset = dataclasses.replace(trained.config, seed=PRESETS[name].seed)
         assert as_preset == PRESETS[name], f"{run} was not trained with `mann train {name}`"
     scores = {run: trained.description["best"]["score"] for run, trained in candidates.items()}
     best = max(scores, key=lambda run: scores[run])
-    trained = candidates[best]
+    trained = with_slots(candidates[best], int(slots)) if slots else candidates[best]
     tested = evaluate(trained._replace(name=name), episodes=EPISODES)
     update = trained.description["best"]["update"]
+    many = isinstance(trained.config.task, ManyThings)
+    judged_by = "loss" if many else "accuracy (instances 2 to 10)"
     card = {
         "name": name,
         "command": f"mann train {name} --seed {trained.config.seed}",
@@ -40,7 +48,7 @@ def main(name: str, *runs: Path) -> None:
         "held_out_scores": {f"seed {candidates[run].config.seed}": round(scores[run], 4) for run in runs},
         "update": update,
         "episodes": update * trained.config.batch,
-        "chosen": "seed and update with the best accuracy on held-out training classes (instances 2 to 10)"
+        "chosen": f"seed and update with the best {judged_by} on held-out training classes"
         if tested.class_range
         else "seed and update with the best log-likelihood on held-out functions",
         "libraries": json.loads((best / "env.json").read_text())["sessions"][-1]["libraries"],
@@ -48,6 +56,15 @@ def main(name: str, *runs: Path) -> None:
         "evaluation": tested.to_json(),
     }
     description = {"classes": trained.description["classes"], "card": card}
+    if many:
+        card["trained_with_slots"] = candidates[best].model.memory.slots
+        description["novelty"] = choose_novelty(trained)
+        card["novelty"] = (
+            "the lowest threshold at which at most 3 % of 5, 20 and 50 held-out things are called new"
+        )
+        trained = trained._replace(name=name, description=description)
+        card["teach_once_command"] = f"mann eval {name} --teach-once {','.join(map(str, THINGS))}"
+        card["teach_once"] = [row.to_json() for row in teach_once(trained, THINGS)]
     save_trained(TARGET / f"{name}.safetensors", trained._replace(description=description))
 
 

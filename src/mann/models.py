@@ -234,6 +234,10 @@ class Model(Layer):
         features = encode(self.encoder, x.reshape(-1, self.input_size))
         return features.reshape(*x.shape[:-1], self.encoder.features)
 
+    def embed(self, x: Float[Array, "*time inputs"]) -> Float[Array, "*time embedding"]:
+        """The network's embedding: a plain nearest neighbour in it shows what its memory adds or loses."""
+        return self.memory.embed(self.encode(x))
+
     def _project_features(
         self, features: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
     ) -> Float[Array, "*time gates"]:

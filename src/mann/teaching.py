@@ -1,5 +1,6 @@
 """Taught once: how many things a learner knows after one example of each, and whether it can tell what is new."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ class TaughtOnce(NamedTuple):
     things: int
     answered: Interval  # right, as `predict_one` answers
     forced: Interval  # right, where "something new" was no answer
+    nearest: Interval  # right, if the thing nearest in the network's embedding (by cosine) were the answer
     area: float | None  # under precision over recall of known against new; None without new things
 
     def to_json(self) -> dict[str, Any]:
@@ -38,6 +40,7 @@ class TaughtOnce(NamedTuple):
             "accuracy_forced": self.forced.value,
             "low_forced": self.forced.low,
             "high_forced": self.forced.high,
+            "accuracy_nearest": self.nearest.value,
             "area_known_new": self.area,
             "questions": self.answered.samples,
         }
@@ -96,9 +99,47 @@ def teach_once(
     return results
 
 
+def choose_novelty(
+    trained: Trained,
+    *,
+    things: Sequence[int] = (5, 20, 50),
+    mistakes: float = 0.03,
+    questions: int = QUESTIONS,
+    seed: int = 0,
+) -> float:
+    """From which probability on to call something new, chosen on the classes held out from training.
+
+    The lowest one, to the hundredth, at which no more than so many of the things taught are called new, whatever
+    the number of things.
+
+    Args:
+        trained: a network that states how likely it is that something is new.
+        things: numbers of things; those that the held-out classes allow.
+        mistakes: the share of known things that may be called new.
+        questions: about known things, for each number.
+        seed: which things, drawings and codes of labels.
+
+    Raises:
+        MannError: if no class was held out.
+    """
+    data = trained.config.data
+    images = data.load()
+    parts = data.split(len(images))
+    held_out = images.subset(parts.train, parts.validation)
+    learner = OneShotLearner(trained)
+    chosen = 0.0
+    for count in (count for count in things if count <= len(held_out)):
+        rng = np.random.default_rng([seed, count])
+        answers = [_trial(learner, held_out, count, rng) for _ in range(-(-questions // count))]
+        new = 1 - np.concatenate([answer.known for answer in answers])
+        chosen = max(chosen, float(np.quantile(new, 1 - mistakes)))
+    return min(math.ceil(100 * chosen) / 100, 1.0)
+
+
 class _Answers(NamedTuple):
     answered: Bool[np.ndarray, "things"]  # whether each answer was right
     forced: Bool[np.ndarray, "things"]
+    nearest: Bool[np.ndarray, "things"]
     known: Float[np.ndarray, "things"]  # how likely each thing taught was held to be known
     others: Float[np.ndarray, "others"]  # and each that was not
 
@@ -106,19 +147,24 @@ class _Answers(NamedTuple):
 def _trial(parent: OneShotLearner, images: ImageSet, things: int, rng: np.random.Generator) -> _Answers:
     classes = rng.permutation(len(images))
     taught, others = classes[:things], classes[things : 2 * things]
-    shown = [rng.permutation(images.counts[c])[:2] for c in taught]
+    pairs = [rng.permutation(images.counts[c])[:2] for c in taught]
     learner = parent.sibling(seed=int(rng.integers(2**31)))
     labels: list[Label] = list(range(things))
-    learner.learn_many([_picture(images, c, pair[0]) for c, pair in zip(taught, shown, strict=True)], labels)
-    asked = [_picture(images, c, pair[1]) for c, pair in zip(taught, shown, strict=True)]
-    asked += [_picture(images, c, rng.integers(images.counts[c])) for c in others]
-    chances = learner.predict_proba_many(asked)
+    shown = [learner.prepare(_picture(images, c, pair[0])) for c, pair in zip(taught, pairs, strict=True)]
+    asked = [learner.prepare(_picture(images, c, pair[1])) for c, pair in zip(taught, pairs, strict=True)]
+    strange = [learner.prepare(_picture(images, c, rng.integers(images.counts[c]))) for c in others]
+    learner.learn_many(shown, labels)
+    chances = learner.predict_proba_many([*asked, *strange])
     answers = [learner.choose(chance) for chance in chances[:things]]
     forced = [max(labels, key=lambda label: chance[label]) for chance in chances[:things]]
     known = 1 - np.array([chance[None] for chance in chances])
+    keys, queries = learner.embed(shown), learner.embed(asked)
+    keys /= np.linalg.norm(keys, axis=1, keepdims=True)
+    nearest = np.argmax(queries @ keys.T, axis=1)
     return _Answers(
         np.array([answer == label for answer, label in zip(answers, labels, strict=True)]),
         np.array([answer == label for answer, label in zip(forced, labels, strict=True)]),
+        nearest == np.arange(things),
         known[:things],
         known[things:],
     )
@@ -130,12 +176,12 @@ def _picture(images: ImageSet, number: int | np.integer, drawing: int | np.integ
 
 def _summarise(things: int, answers: list[_Answers]) -> TaughtOnce:
     count = np.full(len(answers), float(things))
-    answered, forced = (
+    answered, forced, nearest = (
         wilson_by_episode(np.array([getattr(answer, name).sum() for answer in answers], float), count)
-        for name in ("answered", "forced")
+        for name in ("answered", "forced", "nearest")
     )
     known, others = (
         np.concatenate([getattr(answer, name) for answer in answers]) for name in ("known", "others")
     )
     area = average_precision(np.concatenate([known, others]), len(known)) if len(others) else None
-    return TaughtOnce(things, answered, forced, area)
+    return TaughtOnce(things, answered, forced, nearest, area)

@@ -38,6 +38,14 @@ class Trained(NamedTuple):
     seen: Fingerprints | None = None
     """Fingerprints of every drawing that it has met; None if they were not recorded."""
 
+    @property
+    def novelty(self) -> float:
+        """From which probability on a learner calls something new, unless told otherwise.
+
+        For shipped weights it was chosen on held-out classes (`mann.teaching.choose_novelty`).
+        """
+        return float(self.description.get("novelty", 0.5))
+
 
 def pretrained_names() -> list[str]:
     """The names of the weights that ship with the package.

@@ -92,19 +92,22 @@ def _teach_once(trained: "Trained", options: Arguments) -> int:
             dataset=options.dataset,
             progress=lambda done, total: bar.update(bar_id, completed=done, total=total),
         )
-    table = plain_table(right=("things", "answered", "95 % interval", "forced", "known or new", "questions"))
+    table = plain_table(
+        right=("things", "answered", "95 % interval", "forced", "nearest", "known or new", "questions")
+    )
     for row in rows:
         area = "" if row.area is None else f"{row.area:.3f}"
         value, low, high, samples = row.answered
         interval = f"{100 * low:.1f} – {100 * high:.1f}"
-        forced = f"{100 * row.forced.value:.1f}"
-        table.add_row(str(row.things), f"{100 * value:.1f}", interval, forced, area, str(samples))
+        others = (f"{100 * cell.value:.1f}" for cell in (row.forced, row.nearest))
+        table.add_row(str(row.things), f"{100 * value:.1f}", interval, *others, area, str(samples))
     console = plain_console()
     console.print(f"{trained.name}: taught once, then asked about another drawing of each")
     console.print(table)
     console.print(
-        "Right in %: as the learner answers, and where it may not say that something is new. Known or new: area "
-        "under the curve of precision and recall."
+        "Right in %: as the learner answers; forced, where it may not say that something is new; nearest, the plain "
+        "nearest neighbour in the network's own embedding. Known or new: area under the curve of precision and "
+        "recall."
     )
     if options.json:
         content = {"model": trained.name, "teach_once": [row.to_json() for row in rows]}

@@ -97,6 +97,10 @@ class Memory(Layer):
         """The direct path from x_t and y_{t−1}, for all steps at once, since it does not depend on the past."""
         return jnp.zeros((*features.shape[:-1], 0), features.dtype)
 
+    def embed(self, features: Float[Array, "*time features"]) -> Float[Array, "*time embedding"]:
+        """Where the network's notion of likeness lies: the features themselves, or what they are compared by."""
+        return features
+
     @abc.abstractmethod
     def initial_state(self) -> Any:
         """A named tuple of arrays: the wiped memory at the start of an episode."""

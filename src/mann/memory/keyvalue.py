@@ -99,6 +99,9 @@ class KeyValue(Memory):
     ) -> Float[Array, "*time direct"]:
         return jnp.concatenate([self.keys(features), previous_label], axis=-1)
 
+    def embed(self, features: Float[Array, "*time features"]) -> Float[Array, "*time keys"]:
+        return self.keys(features)
+
     def initial_state(self) -> KeyValueState:
         return KeyValueState(
             jnp.zeros((self.slots, self.heads, self.width)),

@@ -248,11 +248,15 @@ class OneShotLearner:
 
     @property
     def _threshold(self) -> float | None:
-        """From which probability on something is new: as asked for, else half where the network states it."""
+        """From which probability on something is new: as asked for, else the model's where it states one."""
         if not isinstance(self._novelty, bool):
             return float(self._novelty)
         states = self._network.names.size > self._network.code.size
-        return 0.5 if states and self._novelty else None
+        return self._network.trained.novelty if states and self._novelty else None
+
+    def embed(self, images: Sequence[Picture]) -> Float32[np.ndarray, "n embedding"]:
+        """Where the network places pictures, whatever was taught: what is alike to it lies close, by cosine."""
+        return self._network.embed(np.stack([self.prepare(image).pixels for image in images]))
 
     def predict_proba_one(self, image: Picture) -> dict[Label, float]:
         """The probability of every label known so far, and that of something new under None. Sums to 1."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float32
 
@@ -28,6 +29,7 @@ class _Compiled(NamedTuple):
     step: Callable[[Any, Any, Any, State], tuple[jax.Array, State]]
     steps: Callable[[Any, Any, Any, State], jax.Array]  # of many pictures, each from the same state
     unroll: Callable[[Any, Any, Any, State], State]  # many pictures with their labels, one after the other
+    embed: Callable[[Any, Any], jax.Array]
 
 
 class Network(NamedTuple):
@@ -53,12 +55,11 @@ class Network(NamedTuple):
         self, pixels: Float32[np.ndarray, "n pixels"], label: Float32[np.ndarray, "label"], state: State
     ) -> Float32[np.ndarray, "n outputs"]:
         """The outputs for many pictures, each from the same state."""
-        filled = np.pad(pixels, ((0, -len(pixels) % BATCHES[-1]), (0, 0)))
-        outputs = [
-            self.compiled.steps(self.arrays, filled[part], label, state)
-            for part in _parts(len(filled), BATCHES)
-        ]
-        return np.concatenate(outputs)[: len(pixels)]
+        return _in_batches(lambda part: self.compiled.steps(self.arrays, part, label, state), pixels)
+
+    def embed(self, pixels: Float32[np.ndarray, "n pixels"]) -> Float32[np.ndarray, "n embedding"]:
+        """Where the network places pictures."""
+        return _in_batches(lambda part: self.compiled.embed(self.arrays, part), pixels)
 
     def unroll(
         self, pixels: Float32[np.ndarray, "n pixels"], labels: Float32[np.ndarray, "n label"], state: State
@@ -84,13 +85,27 @@ def _compile(static: Model) -> _Compiled:
 
     @jax.jit
     def steps(arrays: Model, x: jax.Array, label: jax.Array, state: State) -> jax.Array:
-        return jax.vmap(eqx.combine(arrays, static).step, in_axes=(0, None, None))(x, label, state)[0]
+        model = eqx.combine(arrays, static)
+        projected = model.project(x, jnp.tile(label[None], (len(x), 1)))  # all pictures at once
+        return model.readout(jax.vmap(model.cell, in_axes=(0, None))(projected, state)[0])
 
     @jax.jit
     def unroll(arrays: Model, x: jax.Array, labels: jax.Array, state: State) -> State:
         return eqx.combine(arrays, static).unroll(x, labels, state).state
 
-    return _Compiled(step, steps, unroll)
+    @jax.jit
+    def embed(arrays: Model, x: jax.Array) -> jax.Array:
+        return eqx.combine(arrays, static).embed(x)
+
+    return _Compiled(step, steps, unroll, embed)
+
+
+def _in_batches(
+    function: Callable[[Any], jax.Array], pixels: Float32[np.ndarray, "n pixels"]
+) -> Float32[np.ndarray, "n result"]:
+    filled = np.pad(pixels, ((0, -len(pixels) % BATCHES[-1]), (0, 0)))
+    results = [function(filled[part]) for part in _parts(len(filled), BATCHES)]
+    return np.concatenate(results)[: len(pixels)]
 
 
 def _parts(count: int, lengths: tuple[int, ...]) -> Iterator[slice]:
