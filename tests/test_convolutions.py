@@ -9,6 +9,7 @@ from scipy.signal import correlate2d
 
 from mann.encoders import ConvStackConfig
 from mann.errors import MannError
+from mann.layers import with_precision
 from mann.native.convolutions import encode
 
 STACKS = [  # side, channels, maps, strides
@@ -90,6 +91,29 @@ def test_gradients_of_the_native_call_are_differences_in_double_precision():
     gradient = jax.grad(lambda e: jnp.sum(jnp.tanh(encode(e, x))))(encoder)
     slope = sum(np.vdot(g, d) for g, d in zip(*map(jax.tree.leaves, (gradient, direction)), strict=True))
     assert slope == pytest.approx((loss(1) - loss(-1)) / 2e-6, rel=1e-3)
+
+
+@pytest.mark.parametrize("stack", STACKS[:2], ids=IDS[:2])
+def test_in_bfloat16_it_equals_the_plain_products_of_rounded_factors(stack):
+    """`product` rounds both factors of every product, forward and backward, and so does the kernel: what is left is
+    the order of sums, and a rounding here and there that falls the other way."""
+    encoder, x = make(*stack)
+    encoder = with_precision(encoder, "bfloat16")
+    weight = jnp.asarray(np.random.default_rng(1).normal(size=(len(x), 5)), jnp.float32)
+
+    def gradients(way):
+        loss = jax.value_and_grad(lambda e, x: jnp.sum(way(e, x) * weight), argnums=(0, 1))
+        return jax.tree.leaves(jax.jit(loss)(encoder, x))
+
+    exact = with_precision(encoder, "float32")
+    single = jax.tree.leaves(
+        jax.value_and_grad(lambda e, x: jnp.sum(encode(e, x) * weight), argnums=(0, 1))(exact, x)
+    )
+    for ours, theirs, precise in zip(gradients(encode), gradients(lambda e, x: e(x)), single, strict=True):
+        apart = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
+        rounding = np.linalg.norm(precise - theirs) / np.linalg.norm(theirs)
+        assert apart < 0.01
+        assert apart < 0.6 * rounding or rounding < 1e-4  # much closer to each other than to single precision
 
 
 def test_the_native_call_is_what_runs_and_can_be_turned_off(monkeypatch):

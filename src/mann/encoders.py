@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from mann.errors import MannError, check_range
-from mann.layers import Layer, Linear, product
+from mann.layers import Layer, Linear, Precision, product
 from mann.parts import Part
 
 MOST_LAYERS = 64
@@ -253,7 +253,9 @@ class ConvStack(Encoder):
         """All maps of the last layer at all of its places."""
         maps = x.reshape(-1, *self.shape)
         for layer, stride in zip(self.layers, self.strides, strict=True):
-            maps = jax.nn.standardize(patches(maps, stride) @ layer.weight, axis=(1, 2, 3))
+            few = maps.shape[-1] % 16 > 0  # such as the channels of a picture: nothing to gain
+            precision: Precision = "float32" if few else self.precision
+            maps = jax.nn.standardize(product(patches(maps, stride), layer.weight, precision), axis=(1, 2, 3))
             maps = jax.nn.relu(maps + jnp.broadcast_to(layer.bias, maps.shape))
         return maps.reshape(*x.shape[:-1], -1)
 

@@ -105,7 +105,7 @@ def _teach_once(trained: "Trained", options: Arguments) -> int:
     console.print(f"{trained.name}: taught once, then asked about another drawing of each")
     console.print(table)
     console.print(
-        "Right in %: as the learner answers; forced, where it may not say that something is new; nearest, the plain "
+        "Right in %: as the learner answers; forced, where it may not say that something is new; nearest, the "
         "nearest neighbour in the network's own embedding. Known or new: area under the curve of precision and "
         "recall."
     )

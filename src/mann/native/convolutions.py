@@ -22,7 +22,7 @@ def encode(encoder: Encoder, x: Float[Array, "pictures inputs"]) -> Float[Array,
     weights = jnp.concatenate([linear.weight.ravel() for linear in kernel.layers])
     biases = jnp.concatenate([linear.bias for linear in kernel.layers])
     maps = tuple(linear.bias.size for linear in kernel.layers)
-    stack = _Stack(len(x), *kernel.shape[1:], maps, kernel.strides)
+    stack = _Stack(len(x), *kernel.shape[1:], maps, kernel.strides, int(encoder.precision == "bfloat16"))
     arrays = [x, weights, biases]
     # Inside `shard_map`: weights that all devices share become one copy each, whose gradients are then summed.
     axes = [jax.typeof(array).manual_axis_type.varying for array in arrays]
@@ -52,6 +52,7 @@ class _Stack(NamedTuple):
     channels: int
     maps: tuple[int, ...]
     strides: tuple[int, ...]
+    bfloat16: int  # 1: products in bfloat16, but for those with the picture itself
 
     @property
     def values(self) -> list[int]:

@@ -402,10 +402,12 @@ ffi::Error convolutions_forward(ffi::ThreadPool pool, ffi::Dictionary attributes
             scales = next.out(P, recorded ? L : 0);
   if (const auto error = next.error(); error.failure()) return error;
   const Convolutions convolutions(stack);
+  Buffer packed(stack.weights, false);
+  convolutions.pack(weights.data, packed);
   for_blocks(pool, P, (P + kChunks - 1) / kChunks, [&](int64_t first, int64_t rows) {
     Buffer value(stack.values, false), scale(L, false);
     for (int64_t p = first; p < first + rows; ++p)
-      convolutions.forward(pictures[p], weights.data, biases.data, recorded ? values[p] : static_cast<float*>(value),
+      convolutions.forward(pictures[p], packed, biases.data, recorded ? values[p] : static_cast<float*>(value),
                            recorded ? scales[p] : static_cast<float*>(scale), outputs[p]);
   });
   return ffi::Error::Success();
@@ -424,17 +426,11 @@ ffi::Error convolutions_backward(ffi::ThreadPool pool, ffi::Dictionary attribute
             dpictures = next.out(P, to_pictures ? stack.inputs : 0);
   if (const auto error = next.error(); error.failure()) return error;
 
-  Buffer turned(stack.weights, false);
-  for (const auto& layer : stack.layers)
-    for (int64_t tap = 0; tap < 9; ++tap) {
-      const int64_t at = layer.weights + tap * layer.from * layer.maps;
-      transpose(layer.from, layer.maps, weights.data + at, layer.maps, turned + at, layer.from);
-    }
-
   // A gradient for each part of the batch, summed in order: the same on any number of cores.
   const int64_t size = std::max<int64_t>((P + kChunks - 1) / kChunks, 1), total = stack.weights + stack.biases;
-  Buffer parts(kChunks * total);
+  Buffer parts(kChunks * total), turned(stack.weights, false);
   const Convolutions convolutions(stack);
+  convolutions.pack_turned(weights.data, turned);
   for_blocks(pool, P, size, [&](int64_t first, int64_t rows) {
     float* part = parts + first / size * total;
     for (int64_t p = first; p < first + rows; ++p)

@@ -96,9 +96,9 @@ PRESETS: dict[str, Config] = {
     "gp-2d": _functions(2, length_scale=1.0),
     "gp-3d": _functions(3, length_scale=1.5),
 }
-"""The first three train the models that the paper tables; `omniglot-many` is for few things or many, with keys
-apart from values, by convolutions or from pixels alone; `paper` is the literal cell and optimiser; the last three are the paper's regression
-(docs/regression.md says why these length scales)."""
+"""The first three train the models that the paper tables; `omniglot-many` and `omniglot-many-pixels` are for few
+things or many, with keys apart from values, by convolutions and from pixels alone; `paper` is the literal cell and
+optimiser; the last three are the paper's regression (docs/regression.md says why these length scales)."""
 
 QUICKSTART = Config(
     task=Classification(classes=5),
