@@ -22,7 +22,7 @@ from mann.online.knowledge import Knowledge, check_label
 from mann.online.network import Network, compile_network
 from mann.trained import Trained, load_trained, pretrained_names
 
-DEFAULT_MODEL = "omniglot-15-strings"  # its string labels leave room for as many things as one likes
+DEFAULT_MODEL = "omniglot-many"  # five things or hundreds, and an honest "this is new"
 
 
 def default_model() -> str:
