@@ -120,21 +120,23 @@ def test_killed_at_random_moments_and_resumed_it_ends_bit_identical(tmp_path, sh
     assert_identical(folder, uninterrupted)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_save_first_and_the_run_goes_on_as_if_nothing_had_happened(
-    tmp_path, shared_cache, uninterrupted, number
+    tmp_path, shared_cache, uninterrupted
 ):
     folder = tmp_path / "interrupted"
-    process = start(["train", *OPTIONS, "--updates", UPDATES, "--run", folder], shared_cache)
-    wait_for_records(folder, 1, process)
-    process.send_signal(number)
-    code, output = finish(process)
-    assert code == 130, output
-    assert last_update(folder) < UPDATES
-    assert f"mann train --resume {folder}" in output
-    newest = sorted((folder / "checkpoints").glob("update-*"))[-1]
-    assert f"Stopped at update {load_arrays(newest)[1]['update']} " in output
-    code, output = finish(start(["train", "--resume", folder], shared_cache))
+    arguments, records = ["train", *OPTIONS, "--updates", UPDATES, "--run", folder], 0
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = start(arguments, shared_cache)
+        wait_for_records(folder, records + 1, process)
+        process.send_signal(number)
+        code, output = finish(process)
+        assert code == 130, output
+        assert last_update(folder) < UPDATES
+        assert f"mann train --resume {folder}" in output
+        newest = sorted((folder / "checkpoints").glob("update-*"))[-1]
+        assert f"Stopped at update {load_arrays(newest)[1]['update']} " in output
+        arguments, records = ["train", "--resume", folder], len(Run(folder).read("metrics.jsonl"))
+    code, output = finish(start(arguments, shared_cache))
     assert code == 0, output
     assert_identical(folder, uninterrupted)
 
