@@ -16,7 +16,8 @@ from PIL import Image
 
 from mann.commands.console import print_evaluation
 from mann.data import Folder, NoData, glyphs
-from mann.data.seen import seen_classes
+from mann.data.images import ImageSet
+from mann.data.seen import fingerprints, seen_classes
 from mann.errors import MannError
 from mann.evaluation import evaluate, predict_along
 from mann.models import build_model
@@ -244,3 +245,16 @@ def test_held_out_classes_count_as_met(run):
     trained = load_trained(run)
     images = trained.config.data.load()
     assert seen_classes(images, trained.seen) == list(range(30))
+
+
+def test_a_class_has_been_met_if_half_of_its_real_drawings_were():
+    """Against sets and loops, for classes with different numbers of drawings."""
+    rng = np.random.default_rng(0)
+    counts = np.array([5, 2, 3, 1, 4])
+    images = ImageSet("some", rng.integers(0, 2, (5, 5, 6, 6)).astype(np.uint8), counts, tuple("abcde"))
+    known = [set(row.tolist()) for row in fingerprints(images)]
+    assert [len(row) for row in known] == counts.tolist()
+    for _ in range(20):
+        met = {one for row in known for one in row if rng.random() < 0.5}
+        expected = [number for number, row in enumerate(known) if 2 * len(row & met) >= len(row)]
+        assert seen_classes(images, np.array(sorted(met), np.uint64)) == expected

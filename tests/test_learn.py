@@ -9,6 +9,7 @@ from PIL import Image, ImageOps
 
 from mann import OneShotLearner
 from mann.cli import main
+from mann.commands.learn import _ask
 from tests.photographs import CONDITIONS, SHAPES, Camera, scan
 from tests.sketches import sketch
 
@@ -40,6 +41,21 @@ def test_learn_from_the_command_line(tmp_path, capsys, monkeypatch):
     assert OneShotLearner.load(tmp_path / "kept").labels == ("cross", "ring", "zigzag")
     assert main([*arguments, "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out) == result
+
+
+@pytest.mark.parametrize(("novelty", "is_new"), [(True, True), (False, False), (0.0, True), (1.0, False)])
+def test_answers_are_those_of_the_learner(tmp_path, novelty, is_new):
+    """However it decides what is new: by the more probable, never, or from a probability on."""
+    for name in ("ring", "cross"):
+        sketch(name, 0).save(tmp_path / f"{name}.png")
+    learner = OneShotLearner.from_pretrained("omniglot-5", novelty=novelty)
+    learner.learn_one(tmp_path / "ring.png", "ring")
+    for name in ("ring", "cross"):
+        path = tmp_path / f"{name}.png"
+        answer, seen = _ask(learner, path)
+        assert answer["prediction"] == learner.predict_one(path)
+        assert (answer["prediction"] or "something new") in seen.caption
+    assert (answer["prediction"] is None) == is_new
 
 
 def test_mistakes_of_learn_are_one_sentence(tmp_path, capsys):

@@ -25,9 +25,7 @@ class ControllerKernel(NamedTuple):
     """What the native kernel needs of a controller that it can run."""
 
     name: str  # the first half of the network's name in kernel.cpp
-    fed: tuple[
-        Float[Array, "_ gates"], ...
-    ]  # weights of h_{t−1} (if `recurrent`) and of r_{t−1} (if it is fed)
+    fed: tuple[Float[Array, "_ gates"], ...]  # weights of h_{t−1} and of r_{t−1}, as far as it is fed
     gates: int  # pre-activations per step
     recurrent: bool  # h_{t−1} and c_{t−1} are part of the state
 

@@ -45,6 +45,17 @@ def test_pages_use_nothing_from_outside():
         )
 
 
+@pytest.mark.parametrize("novelty", [0.0, 1.0])
+def test_the_guess_is_the_learners(running, learner, novelty):
+    """From which probability on something is new is the learner's to say."""
+    session = sessions.Session(learner.sibling(novelty=novelty))
+    ring = {"image": encode(sketch("ring", 0)), "label": "ring"}
+    running.playground.learn(session, ring)
+    answer = running.playground.predict(session, ring)
+    assert answer["guess"] == (None if novelty == 0 else "ring")
+    assert answer["confidence"] == (answer["new"] if novelty == 0 else answer["ranked"][0]["probability"])
+
+
 def test_teach_and_recognise(running):
     with running.browser() as browser:
         first = browser.post("/api/predict", json={"image": encode(sketch("ring", 0))}).json()

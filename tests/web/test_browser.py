@@ -450,6 +450,27 @@ def test_equal_lines_of_the_outcome_do_not_hide_one_another(page):
 
 
 @pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_pictures_are_painted_in_the_format_that_the_network_sees(page):
+    """Ink is dark, colours are themselves, and the side is whatever the model has."""
+    page.goto(page.address)
+    paint = """async (levels) => {
+        const { paintPicture } = await import("/static/common.js");
+        const canvas = paintPicture(document.createElement("canvas"), btoa(String.fromCharCode(...levels)));
+        const { width, height } = canvas;
+        return [width, height, ...canvas.getContext("2d").getImageData(0, 0, width, height).data];
+    }"""
+    rng = np.random.default_rng(0)
+    for shape in ((20, 20), (28, 28), (12, 12, 3)):
+        levels = rng.integers(0, 256, shape)
+        colours = levels if len(shape) == 3 else np.repeat(255 - levels[..., None], 3, axis=2)
+        width, height, *data = page.evaluate(paint, levels.ravel().tolist())
+        assert (width, height) == shape[:2]
+        pixels = np.array(data).reshape(*shape[:2], 4)
+        assert (pixels[..., :3] == colours).all()
+        assert (pixels[..., 3] == 255).all()
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
 def test_a_pause_with_the_keyboards_pen_down_asks_for_nothing(page):
     page.goto(page.address)
     asked = watch_requests(page)

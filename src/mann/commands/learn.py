@@ -123,19 +123,18 @@ def _ask(learner: "OneShotLearner", path: Path) -> tuple[dict[str, Any], "Seen"]
         reason = str(error).removeprefix(f"Cannot use {path}: ")
         return {"file": path.name, "error": reason}, Seen(path, path.name, None, reason)
     chances = learner.predict_proba_one(picture)
-    new = chances.pop(None)
-    ranked = sorted(chances.items(), key=lambda item: -item[1])
-    best, chance = ranked[0]
+    best = learner.choose(chances)
+    chance, new = chances[best], chances.pop(None)
     answer = {
         "file": path.name,
-        "prediction": best if chance >= new else None,
-        "probabilities": dict(ranked),
+        "prediction": best,
+        "probabilities": dict(sorted(chances.items(), key=lambda item: -item[1])),
         "something_new": new,
     }
     warning = _warning(picture)
     if warning:
         answer["warning"] = warning
-    caption = f"{path.name}: {best if chance >= new else 'something new'}, {100 * max(chance, new):.0f} %"
+    caption = f"{path.name}: {'something new' if best is None else best}, {100 * chance:.0f} %"
     return answer, Seen(path, caption, picture, warning)
 
 

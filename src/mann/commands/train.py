@@ -115,8 +115,8 @@ def _check_resume(folder: str, preset: str, words: list[str]) -> None:
     if not folder:
         raise MannError("--resume needs the folder of a run.")
     others = {f"--{field.name}" for field in dataclasses.fields(Options)} - {"--run"}
-    given = {word.partition("=")[0].replace("--no-", "--") for word in words if word.startswith("--")}
-    if preset or given - others:
+    names = {word.partition("=")[0].replace("--no-", "--") for word in words if word.startswith("--")}
+    if preset or names - others:
         raise MannError("A resumed run keeps its configuration: give --resume and the folder alone.")
 
 
@@ -197,13 +197,13 @@ def _take_value(option: str, words: list[str], hint: str) -> str | None:
     """The last value that is given for an option, which is taken out of the words; None if there is none."""
     value = None
     for place in reversed(range(len(words))):  # from behind, since words are removed
-        name, equals, given = words[place].partition("=")
+        name, equals, text = words[place].partition("=")
         if name != option:
             continue
         if not equals and (place + 1 == len(words) or words[place + 1].startswith("-")):
             raise MannError(f"{option} needs a name: {hint}.")
-        given = given if equals else words[place + 1]
-        value = given if value is None else value
+        text = text if equals else words[place + 1]
+        value = text if value is None else value
         del words[place : place + (1 if equals else 2)]
     return value
 
@@ -212,14 +212,14 @@ def _parts(value: Any, prefix: str = "") -> dict[str, Any]:
     """The exchangeable parts of a configuration by their dotted names."""
     from mann.parts import Part
 
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for field in dataclasses.fields(value):
         inner = getattr(value, field.name)
         if isinstance(inner, Part):
-            found[f"{prefix}{field.name}"] = inner
+            parts[f"{prefix}{field.name}"] = inner
         elif dataclasses.is_dataclass(inner):
-            found |= _parts(inner, f"{prefix}{field.name}.")
-    return found
+            parts |= _parts(inner, f"{prefix}{field.name}.")
+    return parts
 
 
 def _common_fields(one: type, other: type) -> list[str]:

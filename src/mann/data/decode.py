@@ -49,7 +49,7 @@ def read_grey(
 ) -> Float32[np.ndarray, "rows columns"]:
     """Decode to 0 (black) … 1 (white), turned as the camera was held, transparent parts laid on paper.
 
-    Takes what `mann.data.ink.normalise_image` takes. More than `WORKING_SIDE` pixels a side are averaged. A
+    Takes what `mann.data.ink.normalise_image` takes. More than `WORKING_SIDE` pixels per side are averaged. A
     MannError names a file by its path and anything else by `name`.
     """
     if isinstance(image, str | Path):

@@ -243,8 +243,8 @@ def _perform(strokes: list[_Stroke], scale: float, drawings: int, rng: Generator
     low, high = points.min(axis=1, keepdims=True), points.max(axis=1, keepdims=True)
     half = (high - low) / 2
     shrink = np.minimum(1, _REACH / half.max(axis=2, keepdims=True))
-    room = _REACH - half * shrink
-    return (points - (low + high) / 2) * shrink + _MIDDLE + np.clip(jitter(5.0, 1, 2), -room, room)
+    slack = _REACH - half * shrink
+    return (points - (low + high) / 2) * shrink + _MIDDLE + np.clip(jitter(5.0, 1, 2), -slack, slack)
 
 
 def _rasterise(points: Paths, widths: Int[np.ndarray, "drawings"]) -> UInt8[np.ndarray, "drawings 105 105"]:

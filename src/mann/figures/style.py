@@ -11,14 +11,8 @@ from mann.files import write_atomically, writing
 
 DARK, GREY, RED, GREEN = "#111827", "#6b7280", "#c0392b", "#1b7f4d"  # readable on white
 BLUE, ORANGE, YELLOW, VIOLET = "#1d4ed8", "#c2410c", "#b58900", "#6d28d9"
-INSTANCES = {
-    1: GREY,
-    2: ORANGE,
-    3: YELLOW,
-    4: GREEN,
-    5: BLUE,
-    10: VIOLET,
-}  # the curves of the paper's figures
+# The curves of the paper's figures.
+INSTANCES = {1: GREY, 2: ORANGE, 3: YELLOW, 4: GREEN, 5: BLUE, 10: VIOLET}
 
 
 def tidy(axes: Axes) -> None:

@@ -39,7 +39,7 @@ def encode_weights(trace: MemoryTrace | None) -> dict[str, str] | None:
 
 
 def encode_step(
-    number: int, label: str, guess: Label | None, picture: Float[np.ndarray, "400"], trace: MemoryTrace
+    number: int, label: str, guess: Label | None, picture: Float[np.ndarray, "pixels"], trace: MemoryTrace
 ) -> dict[str, Any]:
     """What happened in the memory when an example was shown; `guess` is what the learner took it for."""
     return {

@@ -67,12 +67,12 @@ class Playground:
     def predict(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
         look, about = session.look(self._drawing(body))
         chances = dict(look.probabilities)
-        new = chances.pop(None)
+        guess = look.best
+        confidence, new = chances[guess], chances.pop(None)
         ranked = sorted(chances.items(), key=lambda item: -item[1])[:RANKED]
-        known = bool(ranked) and ranked[0][1] >= new
         return about | {
-            "guess": ranked[0][0] if known else None,
-            "confidence": ranked[0][1] if known else new,
+            "guess": guess,
+            "confidence": confidence,
             "ranked": [{"label": label, "probability": chance} for label, chance in ranked],
             "new": new,
             "memory": encode_weights(look.memory),

@@ -52,12 +52,17 @@ export const shares = (text) => Array.from(bytes(text), (level) => level / 255);
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
 
-/** A 20×20 picture as the network sees it: black ink on white paper. */
+/** A square picture as the network sees it: black ink on white paper, or three colours per pixel. */
 export function paintPicture(canvas, text) {
-  const ink = bytes(text);
-  canvas.width = canvas.height = 20;
-  const image = new ImageData(20, 20);
-  ink.forEach((level, i) => image.data.set([255 - level, 255 - level, 255 - level, 255], 4 * i));
+  const levels = bytes(text);
+  const grey = Number.isInteger(Math.sqrt(levels.length));
+  const side = Math.round(Math.sqrt(levels.length / (grey ? 1 : 3)));
+  canvas.width = canvas.height = side;
+  const image = new ImageData(side, side);
+  for (let i = 0; i < side * side; i++) {
+    const pixel = grey ? Array(3).fill(255 - levels[i]) : levels.subarray(3 * i, 3 * i + 3);
+    image.data.set([...pixel, 255], 4 * i);
+  }
   canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
 }

@@ -1,7 +1,7 @@
 // The drawing area: mouse, touch, pen and keyboard. Strokes are kept as points between 0 and 1.
 
 const PEN = 0.03; // of the side, as the pens of the training data
-const EXPORT = 105; // pixels a side of what is sent, as the training data
+const EXPORT = 105; // pixels per side of what is sent, as the training data
 const FILL = 0.62; // of the side that a drawing fills when it is sent, as characters of the training data do
 
 export class Pad {
