@@ -25,9 +25,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mann import kernel as build
 from mann import native
 from mann.models import ModelConfig, build_model, tile_state
-from mann.native import Native, build
+from mann.native import Native
 from mann.tasks import Classification
 
 EPISODES, STEPS, GATES, PIXELS, LABELS, RECURRENT = 8, 50, 800, 400, 5, 360

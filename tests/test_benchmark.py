@@ -32,7 +32,7 @@ from tests.networks import network
 TASK = Classification(classes=3, length=6)
 MODEL = network(hidden=8, slots=10, width=5, heads=2)
 CONFIG = Config(TASK, MODEL, optimiser=AdamW(warmup=1), batch=2, dispatch=2, evaluate_every=2)
-TINY = Setting(CONFIG, classes=4, drawings=4, rounds=2, calls=500)
+TINY = Setting(CONFIG, classes=4, drawings=4, rounds=2, calls=500, trained=8)
 
 
 @pytest.fixture(autouse=True)
@@ -224,8 +224,9 @@ def test_quick_writes_finite_numbers(monkeypatch, tmp_path, capsys):
         "online_ms_p99",
         "gflop_per_update",
     }
-    numbers |= {"updates_per_second", "episodes_per_second"}
-    compared = {"torch_ms_per_update", "speedup_vs_torch", "torch_threads"}
+    numbers |= {"updates_per_second", "episodes_per_second", "bf16_speedup"}
+    numbers |= {f"ms_per_update_{name}" for name in ("default", "bfloat16", "conv")}
+    compared = {"torch_ms_per_update", "speedup_vs_torch", "torch_threads", "speedup_vs_torch_default"}
     if importlib.util.find_spec("torch"):
         numbers |= compared
     else:
@@ -234,6 +235,11 @@ def test_quick_writes_finite_numbers(monkeypatch, tmp_path, capsys):
     assert result["devices"] == 2
     assert result["growth"] is None
     assert result["networks"] is None
+    assert result["precision_default"] in ("float32", "bfloat16")
+    command = result["command"]
+    assert command["updates"] == 4  # of 8: one call compiles, one follows a checkpoint
+    assert command["updates_per_second"] == pytest.approx(1e3 / command["ms_per_update"])
+    assert all(math.isfinite(value) and value >= 0 for value in command.values())
     assert result["online_ms_p50"] <= result["online_ms_p99"]
     assert result["episodes_per_second"] == pytest.approx(2e3 / result["ms_per_update"])
     rate = result["gflop_per_update"] / result["ms_model"] * 1e3
@@ -242,7 +248,15 @@ def test_quick_writes_finite_numbers(monkeypatch, tmp_path, capsys):
         assert times["min"] <= times["median"] <= times["max"]
         assert times["samples"] == 2
     shown = capsys.readouterr().out
-    for row in ("update", "draw on one core", "PyTorch eager", "of this machine's matrix products"):
+    for row in (
+        "update",
+        "Muon, bfloat16",
+        "update, convolutions",
+        "`mann train`: ",
+        "draw on one core",
+        "PyTorch eager",
+        "of this machine's matrix products",
+    ):
         assert row in shown
 
 

@@ -12,11 +12,12 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array
 
+from mann import kernel as build
 from mann.cell import State
 from mann.errors import MannError
 from mann.memory import PAPER_MEMORY, LRUAConfig, NTMConfig
 from mann.models import Model, ModelConfig, build_model
-from mann.native import Native, build
+from mann.native import Native
 from mann.tasks import Classification
 from tests.networks import network
 from tests.oracles import lstm

@@ -131,7 +131,7 @@ UNROLL = """
 import jax, jax.numpy as jnp, mann
 model = mann.load_trained("gp-1d").model
 outputs = model.unroll_batch(jnp.zeros((2, 3, 1)), jnp.zeros((2, 3, 1))).outputs
-print(mann.__file__, mann.native.build.load(), bool(jnp.all(jnp.isfinite(outputs))))
+print(mann.__file__, mann.kernel.load(), bool(jnp.all(jnp.isfinite(outputs))))
 """
 
 

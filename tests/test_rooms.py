@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1] / "src"
 LAYERS = """
 errors
 files installation labels paper parts statistics text
-data runtime
+data kernel runtime
 episodes layers
 outputs
 metrics

@@ -1,7 +1,6 @@
 """What every part is made of: a layer, the precision of its products, what an optimiser may know of its weights."""
 
 import dataclasses
-import functools
 import math
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -9,6 +8,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from mann import kernel
 
 Precision = Literal["float32", "bfloat16"]
 """Of the factors of a matrix product; sums are in float32 in either case."""
@@ -29,30 +30,47 @@ def product(
         >>> product(x, w, "float32").item(), product(x, w, "bfloat16").item()
         (2.000999927520752, 2.0)
     """
-    return x @ w if precision == "float32" else _product_bfloat16(x, w)
+    if precision == "float32":
+        return x @ w
+    rows, matrix = kernel.varying([x.reshape(-1, x.shape[-1]), w])
+    return _product_bfloat16(rows, matrix).reshape(*x.shape[:-1], w.shape[1])
+
+
+def outer_product(
+    x: Float[Array, "rows inputs"], d: Float[Array, "rows outputs"], precision: Precision
+) -> Float[Array, "inputs outputs"]:
+    """xᵀ d: the gradient of w, where d is that of `product(x, w, precision)`."""
+    return x.T @ d if precision == "float32" else _dot(x, d, left_transposed=True)
 
 
 @jax.custom_vjp
 def _product_bfloat16(
-    x: Float[Array, "*batch inputs"], w: Float[Array, "inputs outputs"]
-) -> Float[Array, "*batch outputs"]:
-    return _dot(x.astype(jnp.bfloat16), w.astype(jnp.bfloat16))
+    x: Float[Array, "rows inputs"], w: Float[Array, "inputs outputs"]
+) -> Float[Array, "rows outputs"]:
+    return _dot(x, w)
 
 
-_dot = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
+def _dot(
+    left: Float[Array, "_ _"],
+    right: Float[Array, "_ _"],
+    left_transposed: bool = False,
+    right_transposed: bool = False,
+) -> Float[Array, "_ _"]:
+    if min(*left.shape, *right.shape) > 1 and kernel.available():  # a step of a scan is XLA's
+        return kernel.product(left, right, left_transposed=left_transposed, right_transposed=right_transposed)
+    a, b = left.astype(jnp.bfloat16), right.astype(jnp.bfloat16)
+    a, b = a.T if left_transposed else a, b.T if right_transposed else b
+    return jnp.matmul(a, b, preferred_element_type=jnp.float32)
 
 
 def _product_forward(x: Array, w: Array) -> tuple[Array, tuple[Array, Array]]:
-    factors = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
-    return _dot(*factors), factors
+    return _dot(x, w), (x, w)
 
 
 def _product_backward(factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     """By itself, JAX would multiply the gradient in float32."""
     x, w = factors
-    rounded = gradient.astype(jnp.bfloat16)
-    rows = (-1, x.shape[-1]), (-1, rounded.shape[-1])
-    return _dot(rounded, w.T), _dot(x.reshape(rows[0]).T, rounded.reshape(rows[1]))
+    return _dot(gradient, w, right_transposed=True), outer_product(x, gradient, "bfloat16")
 
 
 _product_bfloat16.defvjp(_product_forward, _product_backward)

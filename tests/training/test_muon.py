@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mann.native import build
+from mann import kernel
 from mann.native import orthogonal as native
 from mann.training.muon import COEFFICIENTS, MOMENTUM, NARROWEST, ROOT_MEAN_SQUARE, STEPS, muon, orthogonalise
 
 RATE = 0.03
 needs_kernel = pytest.mark.skipif(
-    not build.load(), reason="no C++ compiler: there is no native kernel to test"
+    not kernel.load(), reason="no C++ compiler: there is no native kernel to test"
 )
 
 

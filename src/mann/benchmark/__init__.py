@@ -19,6 +19,7 @@ from mann.benchmark.flops import flop_per_update
 from mann.benchmark.timing import Report, Work, interleave, warm_up
 from mann.controllers import FeedForwardConfig
 from mann.data.render import Drawings
+from mann.encoders import ConvConfig
 from mann.installation import install_command, version
 from mann.memory import NoMemoryConfig, NTMConfig
 from mann.models import build_model
@@ -27,7 +28,8 @@ from mann.runtime import usable_cores
 from mann.tasks import Classification
 from mann.training.config import Config
 from mann.training.distributed import make_mesh
-from mann.training.optimisers import AdamW, Muon
+from mann.training.optimisers import AdamW, Muon, OptimiserConfig
+from mann.training.presets import PRESETS
 from mann.training.run import LIBRARIES
 from mann.training.trainer import Trainer
 
@@ -55,9 +57,13 @@ class Setting:
     """Measurements of each number."""
     calls: int = 1000
     """Single steps for the latency."""
+    trained: int = 300
+    """Updates of the training run."""
 
 
 HEADLINE = Setting()
+DEFAULT = PRESETS["omniglot-5"]  # whose optimiser and precision are what people train with
+CONV = ConvConfig()
 
 
 def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
@@ -69,18 +75,30 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
     trainer = Trainer(config, drawings, None, mesh)
     state = trainer.initial_state()
     snapshot = jax.tree.map(jnp.copy, state)
-    with_muon = Trainer(
-        dataclasses.replace(config, optimiser=Muon()),
-        drawings,
-        None,
-        mesh,
-    )
+
+    def changed(optimiser: OptimiserConfig, **of_model: Any) -> Trainer:
+        model = dataclasses.replace(config.model, **of_model)
+        return Trainer(dataclasses.replace(config, model=model, optimiser=optimiser), drawings, None, mesh)
+
+    default = changed(DEFAULT.optimiser, precision=DEFAULT.model.precision)
+    fast = changed(Muon(), precision="bfloat16")
+    convolutional = changed(DEFAULT.optimiser, precision=DEFAULT.model.precision, encoder=CONV)
+    muon = changed(Muon(), precision="float32"), fast
     works = {
         "update": parts.update_work(trainer, state, updates),
         "draw": parts.draw_work(config, drawings, mesh, updates),
         **parts.model_works(trainer, snapshot.model, updates),
         "optimiser": parts.optimiser_work(trainer, snapshot.model, snapshot.optimiser, updates),
-        "muon": parts.optimiser_work(with_muon, snapshot.model, with_muon.initial_state().optimiser, updates),
+        "model_bfloat16": parts.model_works(fast, fast.initial_state().model, updates)["model"],
+        "update_default": parts.update_work(default, default.initial_state(), updates),
+        "update_bfloat16": parts.update_work(fast, fast.initial_state(), updates),
+        "update_conv": parts.update_work(convolutional, convolutional.initial_state(), 2),
+        **{
+            name: parts.optimiser_work(
+                each, each.initial_state().model, each.initial_state().optimiser, updates
+            )
+            for name, each in zip(("muon", "muon_bfloat16"), muon, strict=True)
+        },
         **{f"sgemm {side}": work for side, work in parts.sgemm_works(mesh).items()},
     }
     torch, torch_note = torch_works(config, drawings)
@@ -89,6 +107,8 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
     times = interleave(works, setting.rounds, report)
     report("one core", 0, 1)
     one_core = worker.start("one_core", setting, devices)
+    report("mann train", 0, 1)
+    command = worker.start("command", setting, devices)
 
     update, model = times["update"], times["model"]
     gflop = flop_per_update(config) / 1e9
@@ -108,7 +128,13 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
         "ms_forward": times["forward"].median,
         "ms_model": model.median,
         "ms_optimiser": times["optimiser"].median,
-        "ms_muon": times["muon"].median,
+        "ms_muon": times["muon" if default.precision == "float32" else "muon_bfloat16"].median,
+        "ms_per_update_default": times["update_default"].median,
+        "ms_per_update_bfloat16": times["update_bfloat16"].median,
+        "ms_per_update_conv": times["update_conv"].median,
+        "precision_default": default.precision,
+        "bf16_speedup": model.median / times["model_bfloat16"].median,
+        "command": command,
         "gflop_per_update": gflop,
         "sgemm_gflops": max(sgemm.values()),
         "utilisation": gflop / (model.median / 1e3) / max(sgemm.values()),
@@ -116,6 +142,7 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
         "torch_threads": best_threads,
         "torch_note": torch_note,
         "speedup_vs_torch": times["torch"].median / update.median if eager else None,
+        "speedup_vs_torch_default": times["torch"].median / times["update_default"].median if eager else None,
         "online_ms_p50": one_core["online_p50"],
         "online_ms_p99": one_core["online_p99"],
         "devices": mesh.size,

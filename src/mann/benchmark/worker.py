@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mann.errors import MannError
@@ -18,8 +19,8 @@ SECONDS = 1.5  # to measure one point of a growth curve
 UPDATES = 5  # in one call: fewer would time the call itself, and single updates may take a second
 
 
-def start(what: Literal["one_core", "growth"], setting: "Setting", devices: int) -> dict[str, Any]:
-    """Run `one_core` or `growth` in a fresh process and wait for the result."""
+def start(what: Literal["one_core", "growth", "command"], setting: "Setting", devices: int) -> dict[str, Any]:
+    """Run `one_core`, `growth` or `command` in a fresh process and wait for the result."""
     from mann.training.config import to_dict
 
     request = dataclasses.asdict(setting) | {"config": to_dict(setting.config)}
@@ -49,7 +50,7 @@ def main() -> None:
     prepare_jax(1 if what == "one_core" else devices)
     request = json.load(sys.stdin)
     setting = Setting(**request | {"config": from_dict(request["config"])})
-    print(json.dumps({"one_core": one_core, "growth": growth}[what](setting)))
+    print(json.dumps({"one_core": one_core, "growth": growth, "command": command}[what](setting)))
 
 
 def one_core(setting: "Setting") -> dict[str, Any]:
@@ -120,6 +121,55 @@ def growth(setting: "Setting") -> dict[str, Any]:
         samples.append(timing.seconds(work))
     milliseconds = timing.spread([value * 1e3 / UPDATES for value in samples])
     return {"ms": milliseconds._asdict(), "memory": peak_memory(work.run), "devices": mesh.size}
+
+
+def command(setting: "Setting") -> dict[str, Any]:
+    """`mann train` as people run it, with evaluations and checkpoints counted apart; on a few glyphs."""
+    import tempfile
+
+    from mann.benchmark import DEFAULT
+    from mann.data import Glyphs
+    from mann.training.display import Observer
+    from mann.training.loop import train
+
+    class Clock(Observer):
+        """When the calls to the devices and the evaluations ended."""
+
+        def __init__(self) -> None:
+            self.events: list[tuple[str, float]] = []
+
+        def progress(self, update: int, loss: float) -> None:
+            self.events.append(("updates", time.perf_counter()))
+
+        def evaluated(self, record: dict[str, Any]) -> None:
+            self.events.append(("evaluation", time.perf_counter()))
+
+    dispatch = setting.config.dispatch
+    updates = max(4, setting.trained // dispatch) * dispatch
+    config = dataclasses.replace(
+        setting.config,
+        data=Glyphs(classes=60, validation=20),
+        model=dataclasses.replace(setting.config.model, precision=DEFAULT.model.precision),
+        optimiser=dataclasses.replace(DEFAULT.optimiser, warmup=1),
+        averaging=DEFAULT.averaging,
+        updates=updates,
+        evaluate_every=updates // dispatch // 2 * dispatch,
+    )
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        train(config, Path(folder) / "run", observers=[clock])
+    pairs = list(zip(clock.events, clock.events[1:], strict=False))
+    plain = [b[1] - a[1] for a, b in pairs if (a[0], b[0]) == ("updates", "updates")]
+    evaluations = [b[1] - a[1] for a, b in pairs if b[0] == "evaluation"]
+    after = [b[1] - a[1] for a, b in pairs if a[0] == "evaluation"]  # a checkpoint, then updates
+    each = sum(plain) / len(plain)
+    return {
+        "updates_per_second": dispatch / each,
+        "ms_per_update": each / dispatch * 1e3,
+        "ms_evaluation": min(evaluations) * 1e3,  # the first one compiles
+        "ms_checkpoint": max(0.0, statistics.median(after) - each) * 1e3,
+        "updates": len(plain) * dispatch,
+    }
 
 
 if __name__ == "__main__":

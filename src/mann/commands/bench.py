@@ -91,7 +91,12 @@ def print_headline(result: dict[str, Any], console: Console) -> None:
         ("  draw", "draw", f"{config['batch'] * task['length']} pictures"),
         ("  model", "model", "gradient of every weight"),
         ("  optimiser", "optimiser", "clip and Adam"),
-        ("  optimiser, Muon", "muon", "what training uses by default, in place of Adam"),
+        ("  model, bfloat16", "model_bfloat16", f"{result['bf16_speedup']:.2f} times as fast"),
+        ("  optimiser, Muon", "muon", "in place of Adam"),
+        ("  Muon, bfloat16", "muon_bfloat16", ""),
+        ("update as trained", "update_default", f"Muon, {result['precision_default']}: the presets' default"),
+        ("update, bfloat16", "update_bfloat16", "Muon, bfloat16"),
+        ("update, convolutions", "update_conv", "as trained, with the convolutional encoder"),
         ("forward alone", "forward", ""),
         ("draw on one core", "draw_one_core", ""),
         (
@@ -108,14 +113,22 @@ def print_headline(result: dict[str, Any], console: Console) -> None:
             table.add_row(name, "–", "", result["torch_note"])
     p50, p99 = result["online_ms_p50"], result["online_ms_p99"]
     table.add_row("one step on one core", f"{p50:.3f} ms", "", f"99 % below {p99:.3f} ms")
+    command = result["command"]
     console.print(table)
+    console.print(
+        f"`mann train`: {command['updates_per_second']:.1f} updates/s over {command['updates']} updates; "
+        f"{command['ms_evaluation']:.0f} ms per evaluation, {command['ms_checkpoint']:.0f} ms per checkpoint."
+    )
     console.print(
         f"The model's {result['gflop_per_update']:.2f} GFLOP per update run at "
         f"{100 * result['utilisation']:.0f} % of this machine's matrix products "
         f"({result['sgemm_gflops']:.0f} GFLOP/s)."
     )
     if result["speedup_vs_torch"] is not None:
-        console.print(f"An update is {result['speedup_vs_torch']:.1f} times as fast as in PyTorch eager.")
+        console.print(
+            f"An update is {result['speedup_vs_torch']:.1f} times as fast as in PyTorch eager, as trained "
+            f"{result['speedup_vs_torch_default']:.1f} times."
+        )
     if environment["load"] is not None and environment["load"] > BUSY:
         console.print(
             f"Other processes were at work (load {environment['load']:.1f}): do not trust these numbers, measure "

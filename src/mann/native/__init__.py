@@ -9,7 +9,6 @@ them.
 """
 
 import functools
-import os
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from mann import kernel
 from mann.cell import Cell, State
 from mann.controllers import ControllerKernel
 from mann.errors import MannError
-from mann.layers import Precision, product
+from mann.layers import Precision, outer_product
 from mann.memory.base import MemoryKernel
-from mann.native import build
 
 PREFIX = "mann"  # of the names under which the kernel is registered
 
@@ -35,14 +34,12 @@ class Native:
         """Whether it can run this cell on this machine; MANN_NATIVE=0 turns it off."""
         controller, memory = cell.controller.kernel(), cell.memory.kernel()
         return (
-            os.environ.get("MANN_NATIVE") != "0"
-            and jax.default_backend() == "cpu"
-            and controller is not None
+            controller is not None
             and memory is not None
             and cell.controller.precision == cell.memory.precision
-            and f"{controller.name}_{memory.name}" in build.NETWORKS
+            and f"{controller.name}_{memory.name}" in kernel.NETWORKS
             and all(array.dtype == jnp.float32 for array in jax.tree.leaves(eqx.filter(cell, eqx.is_array)))
-            and build.load()
+            and kernel.available()
         )
 
     def __call__(
@@ -64,12 +61,7 @@ class Native:
             return jnp.zeros((batch, 0, width)), state
         network = _describe(cell, batch, time)
         arrays = [projected, *_weights(cell), *_start(cell, state)]
-        # Inside `shard_map`: weights that all devices share become one copy each, whose gradients are then summed.
-        axes = [jax.typeof(array).manual_axis_type.varying for array in arrays]
-        arrays = [
-            jax.lax.pcast(array, tuple(frozenset().union(*axes) - own), to="varying")
-            for array, own in zip(arrays, axes, strict=True)
-        ]
+        arrays = kernel.varying(arrays)
         return _last_state(cell, state, *_unroll(network, *arrays))
 
     def floats(self, cell: Cell, time: int) -> int:
@@ -204,16 +196,10 @@ def _last_state(
 
 def _call(way: str, network: _Network, shapes: list[tuple[int, ...]], *arrays: Array) -> list[Array]:
     """Arrays of these shapes, and for a forward call the indices of the least used slots."""
-    like = jax.typeof(arrays[0])
-    sharding = jax.NamedSharding(like.sharding.mesh, jax.P())
-    result = functools.partial(
-        jax.ShapeDtypeStruct, sharding=sharding, manual_axis_type=like.manual_axis_type
-    )
-    results = [result(shape, jnp.float32) for shape in shapes]
+    results: list[tuple[tuple[int, ...], Any]] = [(shape, jnp.float32) for shape in shapes]
     if way == "forward":
-        results.append(result((network.batch, network.steps, network.targets), jnp.int32))
-    call = jax.ffi.ffi_call(f"{PREFIX}_{network.name}_{way}", results, vmap_method="sequential")
-    return list(call(*arrays, **network.attributes()))
+        results.append(((network.batch, network.steps, network.targets), jnp.int32))
+    return kernel.call(f"{PREFIX}_{network.name}_{way}", results, *arrays, **network.attributes())
 
 
 def _forward(network: _Network, *arrays: Array) -> tuple[tuple[Array, ...], list[Array]]:
@@ -260,7 +246,7 @@ def outer(inputs: Array, gradients: Array, precision: Precision = "float32") -> 
     """The gradient of a weight matrix: the sum over episodes and steps of the outer products."""
     B, T = inputs.shape[:2]  # as matrices: XLA is slower at contracting two axes
     matrices = inputs.reshape(B * T, inputs.shape[2]), gradients.reshape(B * T, gradients.shape[2])
-    return product(matrices[0].T, matrices[1], precision)
+    return outer_product(*matrices, precision)
 
 
 _unroll.defvjp(_unroll_forward, _unroll_backward)

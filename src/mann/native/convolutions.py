@@ -1,7 +1,6 @@
 """An encoder of convolutions as one native call on the CPU, forward and backward."""
 
 import functools
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,37 +9,29 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from mann import kernel
 from mann.encoders import ConvolutionKernel, Encoder
-from mann.native import build
 
 
 def encode(encoder: Encoder, x: Float[Array, "pictures inputs"]) -> Float[Array, "pictures features"]:
     """What an encoder makes of pictures, natively where the kernel can run it; MANN_NATIVE=0 turns it off."""
-    kernel = encoder.kernel()
-    if kernel is None or not _supports(kernel, x):
+    described = encoder.kernel()
+    if described is None or not _supports(described, x):
         return encoder(x)
-    weights = jnp.concatenate([linear.weight.ravel() for linear in kernel.layers])
-    biases = jnp.concatenate([linear.bias for linear in kernel.layers])
-    maps = tuple(linear.bias.size for linear in kernel.layers)
-    stack = _Stack(len(x), *kernel.shape[1:], maps, kernel.strides, int(encoder.precision == "bfloat16"))
-    arrays = [x, weights, biases]
-    # Inside `shard_map`: weights that all devices share become one copy each, whose gradients are then summed.
-    axes = [jax.typeof(array).manual_axis_type.varying for array in arrays]
-    arrays = [
-        jax.lax.pcast(array, tuple(frozenset().union(*axes) - own), to="varying")
-        for array, own in zip(arrays, axes, strict=True)
-    ]
-    return kernel.last(_convolve(stack, *arrays))
+    weights = jnp.concatenate([linear.weight.ravel() for linear in described.layers])
+    biases = jnp.concatenate([linear.bias for linear in described.layers])
+    maps = tuple(linear.bias.size for linear in described.layers)
+    bfloat16 = int(encoder.precision == "bfloat16")
+    stack = _Stack(len(x), *described.shape[1:], maps, described.strides, bfloat16)
+    return described.last(_convolve(stack, *kernel.varying([x, weights, biases])))
 
 
-def _supports(kernel: ConvolutionKernel, x: Array) -> bool:
+def _supports(described: ConvolutionKernel, x: Array) -> bool:
     return (
-        os.environ.get("MANN_NATIVE") != "0"
-        and jax.default_backend() == "cpu"
-        and len(x) > 0
-        and all(linear.bias.size % 16 == 0 for linear in kernel.layers)
-        and all(array.dtype == jnp.float32 for array in jax.tree.leaves((x, kernel.layers)))
-        and build.load()
+        len(x) > 0
+        and all(linear.bias.size % 16 == 0 for linear in described.layers)
+        and all(array.dtype == jnp.float32 for array in jax.tree.leaves((x, described.layers)))
+        and kernel.available()
     )
 
 
@@ -72,22 +63,17 @@ class _Stack(NamedTuple):
 
 def _call(
     way: str, stack: _Stack, shapes: Sequence[tuple[int, ...]], option: str, on: bool, *arrays: Array
-) -> Any:
-    like = jax.typeof(arrays[0])
-    sharding = jax.NamedSharding(like.sharding.mesh, jax.P())
-    results = [
-        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding, manual_axis_type=like.manual_axis_type)
-        for shape in shapes
-    ]
-    call = jax.ffi.ffi_call(f"mann_convolutions_{way}", results, vmap_method="sequential")
-    return call(*arrays, **stack.attributes(), **{option: np.int64(on)})
+) -> list[Array]:
+    results = [(shape, jnp.float32) for shape in shapes]
+    attributes = stack.attributes() | {option: np.int64(on)}
+    return kernel.call(f"mann_convolutions_{way}", results, *arrays, **attributes)
 
 
 def _forward(stack: _Stack, record: bool, *arrays: Array) -> list[Array]:
     """The features, and if asked for what the backward pass needs."""
     P, values = stack.pictures, stack.values
     shapes = [(P, values[-1]), (P, sum(values) * record), (P, len(values) * record)]
-    return list(_call("forward", stack, shapes, "recorded", record, *arrays))
+    return _call("forward", stack, shapes, "recorded", record, *arrays)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -448,6 +448,56 @@ ffi::Error convolutions_backward(ffi::ThreadPool pool, ffi::Dictionary attribute
   return ffi::Error::Success();
 }
 
+// --- products in bfloat16 ---------------------------------------------------------------------------------
+
+// C (rows × columns) = A (rows × depth) B (depth × columns) in bfloat16. Each factor may be given transposed. The
+// depth is taken in parts that fit into the L2 cache, and the rows a panel at a time, shared by the threads.
+ffi::Error product_call(ffi::ThreadPool pool, ffi::Dictionary dictionary, ffi::RemainingArgs args,
+                        ffi::RemainingRets rets) {
+  Attributes attributes(dictionary);
+  const int64_t rows = attributes.size("rows"), depth = attributes.size("depth"), columns = attributes.size("columns");
+  const bool left_transposed = attributes.size("left_transposed");
+  const bool right_transposed = attributes.size("right_transposed");
+  if (const auto problem = attributes.problem(); !problem.empty())
+    return ffi::Error::InvalidArgument("mann: " + problem);
+  Buffers next(args, rets);
+  const auto a = next.in(rows, depth), b = next.in(depth, columns);
+  const auto c = next.out(rows, columns);
+  if (const auto error = next.error(); error.failure()) return error;
+
+  constexpr int64_t kDeep = 1024;
+  const int64_t padded = round_up(columns, kLanes), parts = (padded + kPanel - 1) / kPanel;
+  const int64_t chunks = (rows + kPanel - 1) / kPanel, most = words<Bfloat16>(std::min(depth, kDeep));
+  Buffer right(most * padded, false), wide(padded == columns ? 0 : rows * padded, false);
+  float* to = padded == columns ? c.data : static_cast<float*>(wide);
+  if (depth == 0) std::fill_n(c.data, rows * columns, 0.0f);
+  for (int64_t k = 0; k < depth; k += kDeep) {
+    const int64_t numbers = std::min(depth - k, kDeep), deep = words<Bfloat16>(numbers);
+    share(pool, parts, [&](int64_t part) {
+      const int64_t j = part * kPanel, row = right_transposed ? 1 : columns, column = right_transposed ? depth : 1;
+      pack_panels<Bfloat16>(numbers, std::min<int64_t>(columns - j, kPanel), b.data + k * row + j * column, row,
+                            column, right + j * deep);
+    });
+    share(pool, chunks, [&](int64_t chunk) {
+      const int64_t i = chunk * kPanel, some = std::min<int64_t>(rows - i, kPanel), high = round_up(some, kLanes);
+      Buffer left(high * deep, false);
+      if (left_transposed)
+        pack_panels<Bfloat16>(numbers, some, a.data + k * rows + i, rows, 1, left);
+      else
+        pack_rows<Bfloat16>(some, numbers, a.data + i * depth + k, depth, left);
+      const int64_t a_row = left_transposed ? 1 : deep, a_col = left_transposed ? high : 1;
+      for (int64_t j = 0; j < padded; j += kPanel) {
+        const int64_t width = std::min<int64_t>(padded - j, kPanel);
+        multiply<Bfloat16>(some, deep, width, left, a_row, a_col, right + j * deep, width, to + i * padded + j,
+                           padded, k > 0);
+      }
+      if (padded != columns && k + kDeep >= depth)
+        for (int64_t r = i; r < i + some; ++r) std::copy_n(to + r * padded, columns, c.data + r * columns);
+    });
+  }
+  return ffi::Error::Success();
+}
+
 // --- the optimiser -------------------------------------------------------------------------------------
 
 // Newton–Schulz iterations of the blocks of columns of some weight matrices that belong to this device. The result
@@ -520,6 +570,7 @@ MANN_NETWORK(feedforward_ntm, FeedForward, Ntm);
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_convolutions_forward, mann::convolutions_forward, MANN_BINDING);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_convolutions_backward, mann::convolutions_backward, MANN_BINDING);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_product, mann::product_call, MANN_BINDING);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(mann_orthogonalise, mann::orthogonalise_call, MANN_BINDING);
 
 #define MANN_SPARSE(Controller, name)                                                                              \

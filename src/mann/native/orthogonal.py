@@ -1,19 +1,12 @@
 """Newton–Schulz iterations of many matrices as one native call on the CPU, for Muon (`mann.training.muon`)."""
 
-import os
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mann.native import build
-
-
-def available() -> bool:
-    """Whether it can be had on this machine; MANN_NATIVE=0 turns it off."""
-    return os.environ.get("MANN_NATIVE") != "0" and jax.default_backend() == "cpu" and build.load()
+from mann import kernel
 
 
 def orthogonalise(
@@ -39,12 +32,11 @@ def orthogonalise(
         coefficients: of the odd polynomial.
         bfloat16: whether to multiply in bfloat16; sums are in float32 in either case.
     """
-    call = jax.ffi.ffi_call(
-        "mann_orthogonalise", jax.ShapeDtypeStruct((room,), jnp.float32), vmap_method="sequential"
-    )
     columns = [matrix.shape[1] // count for matrix, count in zip(matrices, blocks, strict=True)]
     a, b, c = map(np.float32, coefficients)
-    result: Array = call(
+    [result] = kernel.call(
+        "mann_orthogonalise",
+        [((room,), jnp.float32)],
         device,
         *matrices,
         steps=np.int64(steps),

@@ -4,7 +4,6 @@ The memory is changed in place, and nothing of its size is recorded (sparse.h).
 """
 
 import functools
-import os
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from mann import kernel
 from mann.cell import Cell, State
 from mann.controllers import ControllerKernel
 from mann.errors import MannError
 from mann.memory.sparse import SparseKernel
-from mann.native import PREFIX, build, outer
+from mann.native import PREFIX, outer
 
 
 class NativeSparse:
@@ -27,13 +27,11 @@ class NativeSparse:
         """Whether it can run this cell on this machine; MANN_NATIVE=0 turns it off."""
         controller, memory = cell.controller.kernel(), cell.memory.sparse_kernel()
         return (
-            os.environ.get("MANN_NATIVE") != "0"
-            and jax.default_backend() == "cpu"
-            and controller is not None
+            controller is not None
             and memory is not None
-            and controller.name in build.SPARSE
+            and controller.name in kernel.SPARSE
             and all(array.dtype == jnp.float32 for array in jax.tree.leaves(eqx.filter(cell, eqx.is_array)))
-            and build.load()
+            and kernel.available()
         )
 
     def __call__(

@@ -103,6 +103,7 @@ struct Float32 {
   static constexpr int kDepth = 1;
   static float word(const float* numbers, int64_t /*next*/, bool /*last*/) { return *numbers; }
   static Vec words(Vec numbers, Vec /*next*/) { return numbers; }
+  static void row(int64_t depth, const float* from, float* to) { std::copy_n(from, depth, to); }
   static Vec add(Vec sum, float a, Vec b) { return sum + a * b; }
 };
 
@@ -119,6 +120,13 @@ struct Bfloat16 {
     const auto wide = [](Vec v) { return _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v))); };
     return reinterpret_cast<Vec>(_mm512_or_si512(wide(numbers), _mm512_slli_epi32(wide(next), 16)));
   }
+  static void row(int64_t depth, const float* from, float* to) {
+    int64_t k = 0;
+    for (; k + 16 <= depth; k += 16, to += 8)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                          reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_loadu_ps(from + k))));
+    for (; k < depth; k += 2) *to++ = word(from + k, 1, k + 1 == depth);
+  }
   static Vec add(Vec sum, float a, Vec b) {
     const auto all = _mm512_set1_epi32(__builtin_bit_cast(int32_t, a));
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(all), reinterpret_cast<__m512bh>(b));
@@ -130,6 +138,9 @@ struct Bfloat16 {
       return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     };
     return reinterpret_cast<Vec>(rounded(numbers) | rounded(next) << 16);
+  }
+  static void row(int64_t depth, const float* from, float* to) {
+    for (int64_t k = 0; k < depth; k += 2) *to++ = word(from + k, 1, k + 1 == depth);
   }
   static Vec add(Vec sum, float a, Vec b) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, a);
@@ -193,9 +204,7 @@ void multiply(int64_t rows, int64_t depth, int64_t columns, const float* a, int6
 // The rows of a matrix (rows × depth) as words, one row after the other.
 template <class Precision>
 void pack_rows(int64_t rows, int64_t depth, const float* from, int64_t row, float* to) {
-  for (int64_t i = 0; i < rows; ++i, from += row)
-    for (int64_t k = 0; k < depth; k += Precision::kDepth)
-      *to++ = Precision::word(from + k, 1, k + 1 == depth);
+  for (int64_t i = 0; i < rows; ++i, from += row, to += words<Precision>(depth)) Precision::row(depth, from, to);
 }
 
 // A matrix (depth × columns) in the order in which `multiply` streams it from the cache: panels of kPanel columns,

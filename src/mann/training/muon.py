@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from mann import kernel
 from mann.layers import Precision, product
 from mann.native import orthogonal
 from mann.training.distributed import AXIS
@@ -72,7 +73,7 @@ def muon(
         )
         counts = [split[jax.tree_util.keystr(path)] for path, _ in ahead]
         matrices = [leaf for _, leaf in ahead]
-        way = _in_one_call if matrices and orthogonal.available() else _in_stacks
+        way = _in_one_call if matrices and kernel.available() else _in_stacks
         pieces = way(matrices, counts, devices, precision)
         changes = [
             ROOT_MEAN_SQUARE

@@ -41,6 +41,7 @@ class Trainer:
 
     def __init__(self, config: Config, train: Any, held_out: Any, mesh: Mesh) -> None:
         self.config, self.mesh = config, mesh
+        self.precision = config.model.resolved_precision
         self.local_mesh = distributed.local_mesh(mesh)
         self.train = distributed.replicate(train, mesh)
         self.held_out = distributed.replicate(held_out, self.local_mesh)
@@ -49,7 +50,7 @@ class Trainer:
             eqx.filter_eval_shape(self._new_model, jax.random.key(0)), is_array
         )
         self.optimiser = config.optimiser.build(
-            config.updates, matrix_blocks(shapes), mesh.size, config.model.resolved_precision
+            config.updates, matrix_blocks(shapes), mesh.size, self.precision
         )
         self.tally = make_tally(config.task, config.persistent, self.static, self.local_mesh)
         # Compiled for this trainer alone, so that nothing outlives it.

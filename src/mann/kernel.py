@@ -1,4 +1,4 @@
-"""Compile the kernel at first use and keep it in the user's cache; without a compiler there is no kernel."""
+"""The C++ of `native/`, compiled at first use and kept in the cache. Without a compiler there is no kernel."""
 
 import ctypes
 import functools
@@ -10,19 +10,23 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jaxlib
+import numpy as np
+from jaxtyping import Array, Float
 
 from mann.files import cache_dir, write_atomically
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "native"
 KERNEL = FOLDER / "kernel.cpp"
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp-simd"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]  # what loops need to be vectorised
 NETWORKS = ("lstm_lrua", "lstm_ntm", "lstm_none", "feedforward_lrua", "feedforward_ntm")  # as in kernel.cpp
 TARGETS = [f"mann_{what}_{way}" for what in (*NETWORKS, "convolutions") for way in ("forward", "backward")]
-TARGETS += ["mann_orthogonalise"]
+TARGETS += ["mann_product", "mann_orthogonalise"]
 SPARSE = ("lstm", "feedforward")  # controllers with sparse access
 TARGETS += [f"mann_{controller}_sparse_{way}" for controller in SPARSE for way in ("forward", "backward")]
 
@@ -32,6 +36,53 @@ SLOWER = (  # at the paper's sizes with Adam, 2 cores: 47 against 23 ms per upda
 )
 
 log = logging.getLogger(__name__)
+
+
+def available() -> bool:
+    """Whether it can be used here; MANN_NATIVE=0 turns it off."""
+    return os.environ.get("MANN_NATIVE") != "0" and jax.default_backend() == "cpu" and load()
+
+
+def varying(arrays: list[Array]) -> list[Array]:
+    """Inside `shard_map`: what all devices share becomes one copy each, whose gradients are then summed."""
+    axes = [jax.typeof(array).manual_axis_type.varying for array in arrays]
+    return [
+        jax.lax.pcast(array, tuple(frozenset().union(*axes) - own), to="varying")
+        for array, own in zip(arrays, axes, strict=True)
+    ]
+
+
+def call(
+    name: str, results: list[tuple[tuple[int, ...], Any]], *arrays: Array, **attributes: Any
+) -> list[Array]:
+    """Call a function of the kernel.
+
+    Args:
+        name: one of `TARGETS`.
+        results: shape and type of each.
+        arrays: what it takes.
+        attributes: sizes and so on, by name: NumPy's numbers, or arrays of them.
+    """
+    like = jax.typeof(arrays[0])
+    sharding = jax.NamedSharding(like.sharding.mesh, jax.P())
+    structs = [
+        jax.ShapeDtypeStruct(shape, dtype, sharding=sharding, manual_axis_type=like.manual_axis_type)
+        for shape, dtype in results
+    ]
+    return list(jax.ffi.ffi_call(name, structs, vmap_method="sequential")(*arrays, **attributes))
+
+
+def product(
+    left: Float[Array, "_ _"], right: Float[Array, "_ _"], *, left_transposed: bool, right_transposed: bool
+) -> Float[Array, "rows columns"]:
+    """A product of two matrices in bfloat16, each of them transposed or not; the sums are in float32."""
+    rows, depth = left.shape[::-1] if left_transposed else left.shape
+    columns = right.shape[0] if right_transposed else right.shape[1]
+    sizes = {"rows": rows, "depth": depth, "columns": columns}
+    sizes |= {"left_transposed": left_transposed, "right_transposed": right_transposed}
+    attributes = {name: np.int64(size) for name, size in sizes.items()}
+    [result] = call("mann_product", [((rows, columns), jnp.float32)], left, right, **attributes)
+    return result
 
 
 @functools.cache
