@@ -56,13 +56,7 @@ class NativeSparse:
             jnp.concatenate([hidden, state.reads], axis=1),
             *(entries, contents, weights, slots, age),
         ]
-        # Inside `shard_map`: weights that all devices share become one copy each, whose gradients are then summed.
-        axes = [jax.typeof(array).manual_axis_type.varying for array in arrays]
-        arrays = [
-            jax.lax.pcast(array, tuple(frozenset().union(*axes) - own), to="varying")
-            for array, own in zip(arrays, axes, strict=True)
-        ]
-        outputs, cells, *last = _unroll(_describe(cell, batch, time), *arrays)
+        outputs, cells, *last = _unroll(_describe(cell, batch, time), *kernel.varying(arrays))
         hidden, reads = jnp.split(outputs[:, -1], [cell.controller.hidden_size], axis=1)
         after = type(state.controller)(hidden, cells) if controller.recurrent else state.controller
         return outputs, State(after, reads, memory.finish(*last))
