@@ -20,7 +20,7 @@ from mann.online.answers import Label, Look, choose_answer, label_probabilities
 from mann.online.examples import Example, Keep, Picture, Prepared, check_keep, prepare_picture
 from mann.online.knowledge import Knowledge, check_label
 from mann.online.network import Network, compile_network
-from mann.trained import Trained, load_trained, pretrained_names
+from mann.trained import Trained, load_trained, pretrained_names, with_slots
 
 DEFAULT_MODEL = "omniglot-many"  # five things or hundreds, and an honest "this is new"
 
@@ -62,7 +62,7 @@ class OneShotLearner:
         >>> learner.predict_one(bells[1])
         'bell'
         >>> learner
-        OneShotLearner('omniglot-15-strings', 2 of 3125 labels in use)
+        OneShotLearner('omniglot-many', 2 of 3125 labels in use)
         >>> learner.forget("bell")
         >>> learner.labels
         ('ankh',)
@@ -88,20 +88,23 @@ class OneShotLearner:
         seed: int | None = None,
         novelty: bool | float = True,
         keep: Keep = "pixels",
+        slots: int = 0,
     ) -> "OneShotLearner":
         """A learner with the weights that a name stands for.
 
         Args:
             name: shipped weights, a run folder, or a file of weights (`load_trained`); empty for the shipped
-                model with string labels, which leave room for thousands of things.
+                model for few things or many.
             labels: known in advance, as in the constructor.
             seed: of the labels' codes, as in the constructor.
             novelty: as in the constructor.
             keep: of every example, as in the constructor.
+            slots: of the memory, which may have more than in training: what is shown after they are used up
+                takes the place of what was shown or used the longest ago. 0 for as many as the weights come with.
         """
-        return cls(
-            load_trained(name or default_model()), labels=labels, seed=seed, novelty=novelty, keep=keep
-        )
+        trained = load_trained(name or default_model())
+        trained = with_slots(trained, slots) if slots else trained
+        return cls(trained, labels=labels, seed=seed, novelty=novelty, keep=keep)
 
     def sibling(
         self,
