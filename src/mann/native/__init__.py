@@ -238,11 +238,11 @@ def _unroll_backward(network: _Network, residuals: Any, gradients: tuple[Array, 
     fed = previous[:, :, network.fed_from : network.fed_from + network.fed]
     query = record[1] if network.cell_query else hidden[:, :, :H]
     precision: Precision = "bfloat16" if network.bfloat16 else "float32"
-    dweights = _outer(fed, dz, precision), _outer(query, dheads, precision)
+    dweights = outer(fed, dz, precision), outer(query, dheads, precision)
     return dz, *dweights, jnp.sum(dheads, (0, 1)), *dstart, jnp.zeros_like(usage)
 
 
-def _outer(inputs: Array, gradients: Array, precision: Precision) -> Array:
+def outer(inputs: Array, gradients: Array, precision: Precision = "float32") -> Array:
     """The gradient of a weight matrix: the sum over episodes and steps of the outer products."""
     B, T = inputs.shape[:2]  # as matrices: XLA is slower at contracting two axes
     matrices = inputs.reshape(B * T, inputs.shape[2]), gradients.reshape(B * T, gradients.shape[2])
