@@ -237,7 +237,8 @@ void pack_panels(int64_t depth, int64_t columns, const float* from, int64_t row,
 // A weight matrix (depth × columns) in panels, at the precision of its products.
 class Weights {
  public:
-  Weights(int64_t depth, int64_t columns, const float* from, int64_t row, int64_t column, bool bfloat16)
+  Weights(int64_t depth, int64_t columns, const float* from, int64_t row, int64_t column,
+          bool bfloat16 = false)
       : bfloat16_(bfloat16), depth_(depth), columns_(round_up(columns, kLanes)),
         panels_(deep() * columns_, false) {
     if (bfloat16_)
@@ -249,8 +250,9 @@ class Weights {
   int64_t columns() const { return columns_; }  // with padding
   int64_t deep() const { return bfloat16_ ? words<Bfloat16>(depth_) : depth_; }
 
-  // C (rows × columns) = A (rows × depth) B. `scratch` has room for rows × deep() words.
-  void apply(int64_t rows, const float* a, int64_t a_row, float* c, int64_t c_row, float* scratch) const {
+  // C (rows × columns) = A (rows × depth) B. For bfloat16, `scratch` has room for rows × deep() words.
+  void apply(int64_t rows, const float* a, int64_t a_row, float* c, int64_t c_row,
+             float* scratch = nullptr) const {
     if (!bfloat16_) return apply<Float32>(rows, a, a_row, c, c_row);
     pack_rows<Bfloat16>(rows, depth_, a, a_row, scratch);
     apply<Bfloat16>(rows, scratch, deep(), c, c_row);
