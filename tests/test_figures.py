@@ -222,6 +222,19 @@ def test_the_memory_is_shown_by_slot_and_step():
     assert sum(bool(axes.get_title(loc="left")) for axes in without.axes) == 2
 
 
+def test_of_a_large_memory_the_most_used_slots_are_drawn_by_their_numbers():
+    write = np.zeros((6, 2, 5000))
+    write[np.arange(6), :, 900 * np.arange(6)] = 0.5
+    read = np.zeros((6, 2, 5000))
+    read[:, :, 4999] = 0.9
+    figure = draw_memory(np.arange(6), MemoryTrace(read, write, None, np.zeros((6, 5000, 1))))
+    drawn = figure.axes[0].images[0].get_array()
+    assert drawn.shape == (128, 6)
+    np.testing.assert_array_equal(np.sort(drawn.max(axis=1))[-6:], 1)  # all six that were written
+    assert figure.axes[0].get_ylabel() == "Slot (128 of 5000, the most used)"
+    assert figure.axes[0].get_yticklabels()[-1].get_text() == "4999"
+
+
 def test_a_sheet_has_the_drawings_on_its_left():
     bitmaps = (np.random.default_rng(1).random((2, 3, 105, 105)) < 0.1).astype(np.uint8)
     images = ImageSet("noise", bitmaps, np.array([3, 3]), ("a", "b"))

@@ -35,6 +35,8 @@ from mann.recurrences import choose_recurrence
 from mann.runtime import has_fast_bfloat16
 from mann.tasks import Task
 
+MOST_TRACED = 2**31  # bytes of a trace
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -185,6 +187,8 @@ class Model(Layer):
             trace: also return what happened in the memory at every step.
         """
         self._check(inputs, previous_labels)
+        if trace:
+            self._check_trace(len(inputs))
         first = self.initial_state() if state is None else state
         outputs, last, traces = self.cell.scan(self.project(inputs, previous_labels), first, trace)
         return Unrolled(self.readout(outputs), last, traces)
@@ -243,6 +247,17 @@ class Model(Layer):
     ) -> Float[Array, "*time gates"]:
         gates = self.controller.project(jnp.concatenate([features, previous_label], axis=-1))
         return jnp.concatenate([gates, self.memory.project(features, previous_label)], axis=-1)
+
+    def _check_trace(self, steps: int) -> None:
+        """Refuse to hold a large memory of every step."""
+        memory = self.memory
+        traced = jax.eval_shape(lambda: memory.trace(memory.initial_state()))
+        needed = 4 * steps * sum(leaf.size for leaf in jax.tree.leaves(traced))
+        if needed > MOST_TRACED:
+            raise MannError(
+                f"The trace of {steps} steps of a memory with {memory.slots} slots takes {needed / 1e9:.0f} GB: "
+                "trace fewer steps, or use `step` and look at the memory after each."
+            )
 
     def _check(self, x: Float[Array, "..."], labels: Float[Array, "..."]) -> None:
         """Catch what a caller may get wrong: sizes always, unusable numbers where they can be seen."""

@@ -265,3 +265,20 @@ def test_what_cannot_be_is_refused(fields, message):
 def test_it_is_a_memory_by_name_and_has_a_smallest_form():
     assert MemoryConfig.members["sparse"] is SparseConfig
     assert SparseConfig(neighbours=16).smallest().slots == 8
+
+
+def test_a_trace_of_many_steps_of_a_large_memory_is_refused():
+    model = model_of(slots=2**18)
+    with pytest.raises(MannError, match="262144 slots takes 3 GB: trace fewer steps"):
+        model.unroll(jnp.zeros((300, 400)), jnp.zeros((300, 3)), trace=True)
+    assert model.unroll(jnp.zeros((2, 400)), jnp.zeros((2, 3)), trace=True).trace is not None
+
+
+def test_usage_in_a_trace_fades_and_empty_slots_have_none():
+    module = build(slots=40, neighbours=2)
+    state = module.initial_state()
+    for query in queries(10):
+        _, state = call(module, query, state)
+    usage, held = module.trace(state).usage, np.abs(state.memory).max(axis=1) > 0
+    assert not np.any(usage[~held])
+    np.testing.assert_allclose(usage[held], 0.99 ** np.asarray(state.age)[held], rtol=1e-5)

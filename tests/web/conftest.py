@@ -51,10 +51,10 @@ class Running:
 def serve(
     learner: OneShotLearner, material: Material, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., contextlib.AbstractContextManager[Running]]:
-    """`with serve(most_sessions=2) as running`: a server with these settings."""
+    """`with serve(most_sessions=2) as running`: a server with these settings, or with another learner."""
 
     @contextlib.contextmanager
-    def start(**changes: object) -> Iterator[Running]:
+    def start(learner: OneShotLearner = learner, **changes: object) -> Iterator[Running]:
         folder = tmp_path_factory.mktemp("serve")
         settings = Settings(folder / "results", folder / "trials.sqlite", trial_length=4)
         playground = Playground(learner, learner, material, dataclasses.replace(settings, **changes))

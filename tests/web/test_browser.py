@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
+from mann.online import OneShotLearner
+from mann.trained import load_trained, with_neighbours, with_slots
 from mann.web.results import SHIPPED
 from tests.sketches import strokes
 
@@ -626,3 +628,27 @@ def test_keyboard_alone_and_errors_as_sentences(page):
     expect(page.locator("#error")).to_be_hidden()
     page.keyboard.press("Backspace")
     expect(page.locator("#guess .guess")).to_have_text("…")
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_of_a_large_memory_the_slots_that_matter_are_shown(page, serve):
+    """4096 slots: 128 of them are drawn, with their own numbers, and the page says so."""
+    trained = load_trained("omniglot-15-strings")
+    large = OneShotLearner(with_neighbours(with_slots(trained, 4096), 8))
+    with serve(learner=large) as running:
+        page.goto(running.address)
+        expect(page.locator("#strip-shown")).to_contain_text("128 of 4\u202f096 slots")
+        for count, symbol in enumerate(("ring", "cross", "zigzag"), start=1):
+            draw(page, symbol, 0)
+            page.fill("#name", f"my {symbol}")
+            page.press("#name", "Enter")
+            expect(page.locator("#symbols tbody tr")).to_have_count(count)
+        draw(page, "ring", 1)
+        expect(page.locator("#guess .guess")).to_have_text("my ring")
+        shoot(page, "large-play")
+        page.click("nav a[href='#memory']")
+        expect(page.locator("#slots-shown")).to_contain_text("of 4\u202f096 slots")
+        read = re.search(r"slot (\d+)", page.locator("#step-reason").inner_text())
+        expect(page.locator("#slot-text")).to_contain_text(f"Slot {read[1]} at step 3:")
+        expect(page.locator("#stored")).to_contain_text("my ring (step 2)")
+        shoot(page, "large-memory")

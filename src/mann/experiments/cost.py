@@ -1,5 +1,6 @@
 """Time and memory of a step against the slots of the memory, in training and online, in a fresh process."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -74,8 +75,9 @@ class Cost(Entry):
         )
         assert process.stdin is not None and process.stdout is not None
         with process:
-            process.stdin.write(json.dumps(self.description()))
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # it has failed already
+                process.stdin.write(json.dumps(self.description()))
+                process.stdin.close()
             rows = 0
             for line in process.stdout:
                 yield json.loads(line)

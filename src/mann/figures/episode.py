@@ -10,6 +10,8 @@ from matplotlib.patches import Rectangle
 from mann.figures.style import GREEN, GREY, RED
 from mann.memory import MemoryTrace
 
+MOST_ROWS = 128  # slots in a picture of the memory
+
 
 def draw_episode(
     pictures: Float[np.ndarray, "time side side"],
@@ -58,22 +60,24 @@ def draw_memory(classes: Int[np.ndarray, "time"], trace: MemoryTrace) -> Figure:
     ]
     if trace.usage is not None:
         panels.append(("Usage (decayed)", np.asarray(trace.usage), "Greys"))
-    written = panels[0][1]
-    slots = min(written.shape[1], int(np.flatnonzero(written.max(axis=0) > 0.1).max(initial=0)) + 6)
+    rows, named = _shown_slots(panels[0][1], panels[1][1])
     figure = Figure(figsize=(8, 2.7 * len(panels)), layout="constrained")
     grid = figure.subplots(len(panels), 1, sharex=True)
     steps = np.arange(1, len(classes) + 1)
     for axes, (title, weights, colours) in zip(grid, panels, strict=True):
         image = axes.imshow(
-            weights.T[:slots],
+            weights.T[rows],
             aspect="auto",
             origin="lower",
             cmap=colours,
-            extent=(0.5, len(steps) + 0.5, -0.5, slots - 0.5),
+            extent=(0.5, len(steps) + 0.5, -0.5, len(rows) - 0.5),
             vmin=0,
         )
         axes.set_title(title, fontsize=10, loc="left")
-        axes.set_ylabel("Slot")
+        axes.set_ylabel(named)
+        if rows[-1] >= len(rows):  # some are left out: say which these are
+            places = np.linspace(0, len(rows) - 1, 6).round().astype(int)
+            axes.set_yticks(places, [str(rows[place]) for place in places])
         figure.colorbar(image, ax=axes, pad=0.01)
     grid[-1].set_xlabel("Step, with the class shown (A, B, … in order of first appearance)")
     grid[-1].set_xticks(
@@ -82,6 +86,20 @@ def draw_memory(classes: Int[np.ndarray, "time"], trace: MemoryTrace) -> Figure:
         fontsize=7,
     )
     return figure
+
+
+def _shown_slots(
+    written: Float[np.ndarray, "time slots"], read: Float[np.ndarray, "time slots"]
+) -> tuple[Int[np.ndarray, "rows"], str]:
+    """The slots to draw and what to call them: all up to the last one written, or the most used of too many."""
+    total = written.shape[1]
+    rows = np.arange(min(total, int(np.flatnonzero(written.max(axis=0) > 0.1).max(initial=0)) + 6))
+    if len(rows) <= MOST_ROWS:
+        return rows, "Slot"
+    used = np.maximum(written.max(axis=0), read.max(axis=0))
+    return np.sort(
+        np.argsort(-used, kind="stable")[:MOST_ROWS]
+    ), f"Slot ({MOST_ROWS} of {total}, the most used)"
 
 
 def _letters(classes: Int[np.ndarray, "time"]) -> list[str]:

@@ -5,12 +5,15 @@ import io
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from PIL import Image
 
 from mann.data.images import SIDE
 from mann.memory import MemoryTrace
 from mann.online import Label
+
+MOST_SLOTS = 128  # that the page is told of at a step
+NOTICED = 0.01  # of reading and writing, for a slot to count as touched at this step
 
 
 def encode_png(picture: Image.Image) -> str:
@@ -26,15 +29,37 @@ def encode_levels(values: Float[np.ndarray, "..."], largest: float = 1.0) -> str
     return base64.b64encode(np.round(scaled).astype(np.uint8).tobytes()).decode()
 
 
-def encode_weights(trace: MemoryTrace | None) -> dict[str, str] | None:
-    """Where one step read (mean over heads) and wrote (sum over heads), and the usage relative to its largest."""
-    if trace is None:
-        return None
-    usage = np.zeros(trace.memory.shape[0]) if trace.usage is None else np.asarray(trace.usage)
+def shown_slots(trace: MemoryTrace) -> Int[np.ndarray, "shown"]:
+    """All slots, or those of a larger memory that matter most: read or written now, then the most used.
+
+    A memory without usage is judged by what its slots hold.
+    """
+    total = trace.memory.shape[0]
+    if total <= MOST_SLOTS:
+        return np.arange(total)
+    now = np.asarray(trace.read_weights).mean(axis=0) + np.asarray(trace.write_weights).sum(axis=0)
+    used = np.abs(np.asarray(trace.memory)).max(axis=1) if trace.usage is None else np.asarray(trace.usage)
+    importance = used / max(float(used.max()), 1e-9) + np.where(now > NOTICED, 1 + now, 0)
+    return np.sort(np.argsort(-importance, kind="stable")[:MOST_SLOTS])
+
+
+def encode_weights(trace: MemoryTrace | None) -> dict[str, Any] | None:
+    """Where one step read (mean over heads) and wrote (sum over heads), and the usage relative to its largest.
+
+    Of a large memory only some slots: `shown` has their numbers, from 0, and is null where all are there.
+    """
+    return None if trace is None else _encode_slots(trace, shown_slots(trace))
+
+
+def _encode_slots(trace: MemoryTrace, slots: Int[np.ndarray, "shown"]) -> dict[str, Any]:
+    total = trace.memory.shape[0]
+    usage = np.zeros(total) if trace.usage is None else np.asarray(trace.usage)
     return {
-        "read": encode_levels(np.asarray(trace.read_weights).mean(axis=0)),
-        "write": encode_levels(np.asarray(trace.write_weights).sum(axis=0)),
-        "usage": encode_levels(usage, float(usage.max())),
+        "slots": total,
+        "shown": None if len(slots) == total else slots.tolist(),
+        "read": encode_levels(np.asarray(trace.read_weights).mean(axis=0)[slots]),
+        "write": encode_levels(np.asarray(trace.write_weights).sum(axis=0)[slots]),
+        "usage": encode_levels(usage[slots], float(usage.max())),
     }
 
 
@@ -42,21 +67,21 @@ def encode_step(
     number: int, label: str, guess: Label | None, picture: Float[np.ndarray, "pixels"], trace: MemoryTrace
 ) -> dict[str, Any]:
     """What happened in the memory when an example was shown; `guess` is what the learner took it for."""
+    slots = shown_slots(trace)
     return {
         "step": number,
         "label": label,
         "guess": None if guess is None else str(guess),
         "picture": encode_levels(picture),
-        **(encode_weights(trace) or {}),
-        "head_reads": encode_levels(np.asarray(trace.read_weights)),
-        "head_writes": encode_levels(np.asarray(trace.write_weights)),
-        "contents": _encode_contents(trace),
+        **_encode_slots(trace, slots),
+        "head_reads": encode_levels(np.asarray(trace.read_weights)[:, slots]),
+        "head_writes": encode_levels(np.asarray(trace.write_weights)[:, slots]),
+        "contents": _encode_contents(np.abs(np.asarray(trace.memory)[slots])),
     }
 
 
-def _encode_contents(trace: MemoryTrace) -> dict[str, Any]:
+def _encode_contents(memory: Float[np.ndarray, "shown width"]) -> dict[str, Any]:
     """What the slots hold, down to the last that was ever written to: magnitudes, relative to the largest."""
-    memory = np.abs(np.asarray(trace.memory))
     slots = 1 + int(np.flatnonzero(memory.max(axis=1) > 0.05 * memory.max()).max(initial=0))
     return {
         "slots": slots,

@@ -50,6 +50,8 @@ class Playground:
             settings.most_per_address,
             settings.idle_seconds,
         )
+        trace = learner.memory
+        self._slots = 0 if trace is None else trace.memory.shape[0]
         self.replay = functools.lru_cache(KEPT_REPLAYS)(self._replay)
         self.store = TrialStore(settings.trials)
 
@@ -57,6 +59,7 @@ class Playground:
         return {
             "model": Path(self.learner.model).name,
             "capacity": min(self.learner.capacity, MOST_SYMBOLS),
+            "slots": self._slots,
             **session.snapshot(),
         }
 

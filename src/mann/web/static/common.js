@@ -82,6 +82,13 @@ export function prepareCanvas(canvas, width, height) {
   return context;
 }
 
+/** The numbers, from 0, of the slots that the server told of: all of them, or the most used of a large memory. */
+export const shownSlots = ({ slots, shown }) => shown ?? [...Array(slots).keys()];
+
+/** What a picture of slots leaves out, in words; empty if nothing. */
+export const leftOut = (count, total) => (count < total
+  ? `Shown are ${count} of ${total.toLocaleString("en").replaceAll(",", "\u202f")} slots, the most used. ` : "");
+
 /** The slots as a grid of cells, from shares: usage fills, reading colours, writing frames. Returns cell geometry. */
 export function paintSlots(canvas, { usage, read, write }, selected = -1) {
   const width = canvas.clientWidth || 320;

@@ -1,14 +1,18 @@
 // The memory: at one step, over time, and what is stored where; of what was taught, or of a replayed test episode.
 
-import { $, ask, attempt, bytes, colour, element, paintPicture, paintSlots, percent, prepareCanvas, shares, thumbnail } from "./common.js";
+import {
+  $, ask, attempt, bytes, colour, element, leftOut, paintPicture, paintSlots, percent, prepareCanvas, shares, shownSlots, thumbnail,
+} from "./common.js";
 import { reason } from "./explain.js";
 import { onSession } from "./session.js";
 
 const PACE = 600; // milliseconds per step while playing
 const WRITTEN = 0.5; // a write weight, summed over the heads, that counts as stored
-const LEFT = 30, BELOW = 18; // pixels for the numbers of slots and of steps
+const BELOW = 18; // pixels for the numbers of steps
 const MAPS = { written: ["writes", "--write"], reads: ["readings", "--read"], usage: ["uses", "--ink"] };
 
+// A slot is known by its place among those that the server told of at any step: `numbers` has their numbers, from 0.
+let numbers = [], total = 0, LEFT = 30; // LEFT: pixels for the numbers of slots
 let data = null, at = 0, slot = 0, head = 0, replaying = false, timer = null, episode = 0, grid = null;
 
 export function start() {
@@ -48,7 +52,11 @@ async function load() {
   const answer = await attempt(() => ask(replaying ? `/api/replay?episode=${episode}` : "/api/memory"));
   if (!answer || wanted !== replaying) return;
   data = answer;
-  for (const step of data.steps) unpack(step);
+  numbers = [...new Set(data.steps.flatMap(shownSlots))].sort((a, b) => a - b);
+  total = data.steps[0]?.slots ?? 0;
+  LEFT = 30 + 7 * Math.max(0, String(total).length - 3);
+  const places = new Map(numbers.map((number, place) => [number, place]));
+  for (const step of data.steps) unpack(step, shownSlots(step).map((number) => places.get(number)));
   const empty = data.steps.length === 0;
   $("#memory-empty").hidden = !empty;
   $("#memory-shown").hidden = empty;
@@ -66,16 +74,22 @@ async function load() {
   visit(replaying ? 0 : data.steps.length - 1);
 }
 
-/** Weights from bytes to shares: of all heads together at place 0, then of each. */
-function unpack(step) {
-  const slots = bytes(step.read).length;
+/** Weights from bytes to shares, by place: of all heads together at first, then of each. */
+function unpack(step, places) {
   const each = (text) => {
     const all = shares(text);
-    return Array.from({ length: all.length / slots }, (_, i) => all.slice(i * slots, (i + 1) * slots));
+    return Array.from({ length: all.length / places.length }, (_, head) => {
+      const spread = Array(numbers.length).fill(0);
+      places.forEach((place, i) => { spread[place] = all[head * places.length + i]; });
+      return spread;
+    });
   };
-  step.readings = [shares(step.read), ...each(step.head_reads)];
-  step.writes = [shares(step.write), ...each(step.head_writes)];
-  step.uses = [shares(step.usage)];
+  step.readings = [...each(step.read), ...each(step.head_reads)];
+  step.writes = [...each(step.write), ...each(step.head_writes)];
+  step.uses = each(step.usage);
+  // A first slot should not fill the picture.
+  const rows = places.slice(0, Math.max(12, step.contents.slots));
+  step.rows = [...rows, ...Array(Math.max(0, 12 - rows.length)).fill(-1)];
 }
 
 /** What is shown of a step: of the chosen head if there is one such (usage has none, an NTM has one write head). */
@@ -109,7 +123,7 @@ function pause() {
 function visit(step) {
   at = Math.min(data.steps.length - 1, Math.max(0, step));
   const { slot: read, heads } = data.steps[at].because;
-  slot = (read ?? heads[0].wrote) - 1;
+  slot = Math.max(0, numbers.indexOf((read ?? heads[0].wrote) - 1));
   paint();
 }
 
@@ -155,7 +169,8 @@ function paintSelection() {
   }
   paintContents(step);
   const holds = held(slot)[0];
-  $("#slot-text").textContent = $("#cell-text").textContent = `Slot ${slot + 1} at step ${step.step}: `
+  $("#slots-shown").textContent = leftOut(numbers.length, total);
+  $("#slot-text").textContent = $("#cell-text").textContent = `Slot ${numbers[slot] + 1} at step ${step.step}: `
     + `read ${percent(weights(step, "readings")[slot])}, written ${percent(weights(step, "writes")[slot])}, `
     + `usage ${percent(step.uses[0][slot])} of the most used; `
     + (holds ? `it holds ${told(holds)}.` : "it holds nothing yet.");
@@ -214,12 +229,12 @@ function paintMap(canvas, columns, slots, shade, level, column, marked = -1) {
   const middle = (y) => Math.max(7, (y + 0.5) * down); // a number in a thin first row is not cut off
   const every = Math.ceil(slots.length * 13 / (height - BELOW)), row = slots.indexOf(slot);
   slots.forEach((one, y) => {
-    if (y % every === 0 && (row < 0 || y === row || Math.abs(y - row) * down > 12)) context.fillText(one + 1, LEFT - 7, middle(y));
+    if (one >= 0 && y % every === 0 && (row < 0 || y === row || Math.abs(y - row) * down > 12)) context.fillText(numbers[one] + 1, LEFT - 7, middle(y));
   });
   if (row >= 0) {
     context.fillStyle = colour("--accent");
     context.font = `bold ${context.font}`;
-    context.fillText(`${slot + 1}▸`, LEFT - 1, middle(row));
+    context.fillText(`${numbers[slot] + 1}▸`, LEFT - 1, middle(row));
     context.font = context.font.replace("bold ", "");
     context.fillStyle = colour("--soft");
   }
@@ -233,15 +248,14 @@ function paintMap(canvas, columns, slots, shade, level, column, marked = -1) {
   if (marked >= 0) {
     const [left, , wide] = box(marked, 0);
     context.strokeRect(left + 0.5, 0.5, wide - 1, height - BELOW - 1);
-    if (LEFT + marked * across > 110 && LEFT + marked * across < width - 130) write(marked, "center");
+    if (marked < columns - 1 && LEFT + marked * across > 110 && LEFT + marked * across < width - 130) write(marked, "center");
   }
 }
 
 function paintContents(step) {
-  const { slots, width, values } = step.contents, numbers = bytes(values);
-  const rows = Math.max(12, slots); // a first slot should not fill the picture
-  paintMap($("#contents"), width, [...Array(rows).keys()], "--ink",
-    (x, y) => (y < slots ? numbers[y * width + x] / 255 : 0), (x) => `number ${x + 1}`);
+  const { slots, width, values } = step.contents, levels = bytes(values);
+  paintMap($("#contents"), width, step.rows, "--ink",
+    (x, y) => (y < slots ? levels[y * width + x] / 255 : 0), (x) => `number ${x + 1}`);
 }
 
 /** The examples that a slot holds, newest first: of a step that wrote to it, the example of the step before. */
@@ -259,7 +273,7 @@ function paintStored(step) {
     .sort((a, b) => step.uses[0][b[0]] - step.uses[0][a[0]])
     .slice(0, 12);
   $("#stored tbody").replaceChildren(...rows.map(([one, examples]) => element("tr", {},
-    element("td", { className: "number", textContent: one + 1 }),
+    element("td", { className: "number", textContent: numbers[one] + 1 }),
     element("td", {}, ...examples.slice(0, 3).map((each) => (each.example
       ? element("span", { className: "written", title: told(each) }, thumbnail(each.example.picture), `${each.example.label} (step ${each.step})`)
       : element("span", { className: "written none", textContent: `nothing with a name (step ${each.step})` })))),
@@ -300,8 +314,9 @@ function moveCell(event) {
 
 function pickCell(event, name) {
   const canvas = event.target, x = event.offsetX - LEFT;
-  const slots = name === "contents" ? [...Array(Math.max(12, data.steps[at].contents.slots)).keys()] : usedSlots();
-  slot = slots[Math.min(slots.length - 1, Math.floor(slots.length * event.offsetY / (canvas.clientHeight - BELOW)))];
+  const slots = name === "contents" ? data.steps[at].rows : usedSlots();
+  const picked = slots[Math.min(slots.length - 1, Math.floor(slots.length * event.offsetY / (canvas.clientHeight - BELOW)))];
+  if (picked >= 0) slot = picked;
   const steps = visible().length;
   if (name === "contents" || x < 0) paintSelection();
   else go(Math.min(steps - 1, Math.floor(steps * x / (canvas.clientWidth - LEFT))));

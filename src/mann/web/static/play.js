@@ -1,6 +1,6 @@
 // Draw a symbol, see the prediction at once, name it, draw the next.
 
-import { $, ask, attempt, element, paintSlots, percent, shares, showError, thumbnail } from "./common.js";
+import { $, ask, attempt, element, leftOut, paintSlots, percent, shares, showError, shownSlots, thumbnail } from "./common.js";
 import * as example from "./example.js";
 import { reason } from "./explain.js";
 import { Pad } from "./pad.js";
@@ -10,7 +10,7 @@ const EVERY = 250; // milliseconds between predictions while drawing
 const DOUBLE_CLICK = 600; // milliseconds
 const LONG = 14; // letters of a name that is set smaller, so that it stays on one line
 
-let pad, drawing = 0, timer = null, running = false, wanted = false, strip = null;
+let pad, drawing = 0, timer = null, running = false, wanted = false, strip = null, slots = 128;
 let teaching = false, taughtAt = -Infinity;
 
 export function start() {
@@ -127,7 +127,7 @@ function showGuess(answer) {
     }
   }
   if (answer.memory) {
-    strip = { ...answer.memory, write: strip?.write ?? answer.memory.write };
+    strip = { ...answer.memory, written: strip ? written(strip) : null };
     paintStrip();
   }
   if (answer.because && answer.ranked.length) $("#because").textContent = reason(answer);
@@ -175,12 +175,19 @@ function showSession(session) {
     onclick: () => { example.stop(); teach(symbol.label); },
   })));
   strip = session.memory;
+  slots = session.slots;
   paintStrip();
 }
+
+/** Where the last example was written, by slot: a prediction shows it too, and may show other slots. */
+const written = (of) => of.written ?? new Map(shownSlots(of).map((slot, i) => [slot, shares(of.write)[i]]));
 
 function paintStrip() {
   const canvas = $("#strip");
   if (!canvas.clientWidth) return;
-  const of = (name) => (strip ? shares(strip[name]) : Array(128).fill(0));
-  paintSlots(canvas, { read: of("read"), write: of("write"), usage: of("usage") });
+  const count = strip ? shownSlots(strip).length : Math.min(slots, 128);
+  const of = (name) => (strip ? shares(strip[name]) : Array(count).fill(0));
+  const write = strip?.written ? shownSlots(strip).map((slot) => strip.written.get(slot) ?? 0) : of("write");
+  paintSlots(canvas, { read: of("read"), write, usage: of("usage") });
+  $("#strip-shown").textContent = leftOut(count, slots);
 }
