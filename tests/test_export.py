@@ -146,7 +146,10 @@ def test_weights_are_there_once_and_no_larger():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["omniglot-5"], "--onnx DIR"),
+        (["omniglot-5"], "--onnx DIR, or --web DIR"),
+        (["omniglot-5", "--onnx", "new", "--web", "new"], "a folder each"),
+        (["omniglot-5", "--web", "full"], "new or empty"),
+        (["gp-1d", "--web", "new"], "not trained to name things"),
         (["omniglot-5", "--onnx", "full"], "new or empty"),
         (["omniglot-5", "--onnx", "full/file"], "new or empty"),
         (["nothing", "--onnx", "new"], "no model 'nothing'"),

@@ -13,6 +13,7 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
+from mann.cell import State
 from mann.files import to_arrays
 from mann.models import Model
 
@@ -44,34 +45,42 @@ class Graph(NamedTuple):
     inputs: tuple[Value, ...]
     """`x`, `label`, and one `state.…` for each array of the state."""
     outputs: tuple[Value, ...]
-    """`output`, and one `next.…` for each array of the state after the step."""
+    """`output`, one `next.…` for each array of the state after the step, and `trace.…` if it was asked for."""
     nodes: tuple[Node, ...]
     constants: dict[str, np.ndarray]
     start: dict[str, np.ndarray]
     """The state at the start of an episode, by the names of the inputs."""
 
 
-def trace_step(model: Model) -> Graph:
+def trace_step(model: Model, memory: bool = False) -> Graph:
     """The graph of `model.step`.
 
     Args:
         model: with its weights.
+        memory: also give what happened in the memory, as in `MemoryTrace`.
     """
     state = model.initial_state()
     leaves, structure = jax.tree.flatten(state)
 
+    traced = [field for field, value in _watch(model, state).items() if value is not None] if memory else []
+
     def step(x: jax.Array, label: jax.Array, *leaves: jax.Array) -> list[jax.Array]:
         output, after = model.step(x, label, jax.tree.unflatten(structure, leaves))
-        return [output, *jax.tree.leaves(after)]
+        seen = _watch(model, after) if traced else {}
+        return [output, *jax.tree.leaves(after), *(seen[field] for field in traced)]
 
     closed = jax.make_jaxpr(step)(jnp.zeros(model.input_size), jnp.zeros(model.label_size), *leaves)
     start = to_arrays(state)
     return _Builder().build(
         closed,
         ["x", "label", *(f"state.{name}" for name in start)],
-        ["output", *(f"next.{name}" for name in start)],
+        ["output", *(f"next.{name}" for name in start), *(f"trace.{field}" for field in traced)],
         {f"state.{name}": array for name, array in start.items()},
     )
+
+
+def _watch(model: Model, state: State) -> dict[str, Any]:
+    return model.memory.trace(state.memory)._asdict() if model.memory.slots else {}
 
 
 class _Builder:

@@ -12,8 +12,10 @@ const MAPS = { written: ["writes", "--write"], reads: ["readings", "--read"], us
 let data = null, at = 0, slot = 0, head = 0, replaying = false, timer = null, episode = 0, grid = null;
 
 export function start() {
-  $("#live").onclick = () => choose(false);
-  $("#replay").onclick = () => choose(true);
+  if ($("#replay")) { // the page that stands alone has no test episodes
+    $("#live").onclick = () => choose(false);
+    $("#replay").onclick = () => choose(true);
+  }
   $("#another").onclick = () => { episode = (episode + 1) % 1000; load(); };
   $("#run").onclick = () => (timer ? pause() : run());
   $("#back").onclick = () => visit(at - 1);
