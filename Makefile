@@ -20,7 +20,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 # The newest versions that pyproject.toml allows. Run it with the oldest supported Python, then `make test`.
 constraints: | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --dry-run --ignore-installed --report $(VENV)/report.json ".[dev,docs,photos,tensorboard,web]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --dry-run --ignore-installed --report $(VENV)/report.json ".[dev,docs,export,photos,tensorboard,web]"
 	$(BIN)/python tools/constraints.py $(VENV)/report.json > constraints.txt
 
 test: lint types pytest

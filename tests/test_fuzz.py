@@ -165,6 +165,8 @@ def check(command_lines) -> None:
 
 
 OPTIONS = {  # words: places and odd words; numbers: odd numbers; the rest: their values
+    "export": {"": "places", "--onnx": ["new"]},
+    "export omniglot-5": {"--onnx": "places", "--web": "places"},
     "quickstart": {"--run": "places", "--updates": "numbers", "--devices": "numbers", "--force": None},
     "train glyphs-5": {
         "--run": "places",

@@ -24,7 +24,7 @@ models
 training
 trained
 evaluation online
-sklearn teaching
+export sklearn teaching
 figures
 experiments
 benchmark web

@@ -27,6 +27,7 @@ COMMANDS = {
     "learn": Command("mann.commands.learn", "show it one picture of each thing, then ask about others"),
     "serve": Command("mann.commands.serve", "the playground in your browser: draw, teach, play against it"),
     "trials": Command("mann.commands.trials", "what people did against the machine: CSV, or a summary"),
+    "export": Command("mann.commands.export", "a network without Python: as ONNX, or as a page"),
     "data": Command("mann.commands.data", "look at a data set: counts, split, a sheet of drawings"),
     "bench": Command("mann.commands.bench", "speed on this machine, against its peak and against PyTorch"),
 }

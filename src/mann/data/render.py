@@ -104,12 +104,16 @@ def prepare(dataset: ImageSet, chunk: int = 2000) -> Drawings:
     return Drawings(jnp.asarray(grids), jnp.asarray(dataset.counts, jnp.int32))
 
 
+def downscale_matrix(height: int, side: int) -> Float32[np.ndarray, "side height"]:
+    """What each output pixel takes from the pixels of a row or a column, at its middle."""
+    return _triangle_filter(height, side)[PAD + FINE // 2 : PAD + FINE * side : FINE]
+
+
 def downscale(
     image: UInt8[np.ndarray, "height height *channels"], side: int
 ) -> Float32[np.ndarray, "pixels"]:
     """One picture (0 … 255) on the host: what `render` gives for it without any transform."""
-    # The middle of each output pixel.
-    centres = _triangle_filter(len(image), side)[PAD + FINE // 2 : PAD + FINE * side : FINE]
+    centres = downscale_matrix(len(image), side)
     channels = np.moveaxis(np.atleast_3d(image), 2, 0).astype(np.float32)
     filtered = np.moveaxis(centres @ channels @ centres.T, 0, 2)
     return (np.round(filtered) / np.float32(255)).ravel()

@@ -1,13 +1,12 @@
-// Four views, one at a time, named in the address.
+// The views, one at a time, named in the address.
 
 import { $, showError, showNote } from "./common.js";
 import * as memory from "./memory.js";
 import * as play from "./play.js";
-import * as results from "./results.js";
 import * as session from "./session.js";
-import * as versus from "./versus.js";
+import { views as further } from "./views.js";
 
-const views = { play, memory, versus, results };
+const views = { play, memory, ...further };
 let current = null;
 
 function go() {

@@ -1,5 +1,7 @@
 // What every view uses: the server, errors as sentences, elements, numbers in base64.
 
+export { ask } from "./transport.js";
+
 export const $ = (selector, root = document) => root.querySelector(selector);
 
 export function element(name, properties = {}, ...children) {
@@ -16,22 +18,6 @@ const showIn = (selector) => (message) => {
 };
 export const showError = showIn("#error");
 export const showNote = showIn("#note");
-
-/** Ask the server; a failure is thrown as an Error whose message is a sentence for people. */
-export async function ask(path, body) {
-  const options = body === undefined ? {} : {
-    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body),
-  };
-  let response;
-  try {
-    response = await fetch(path, options);
-  } catch {
-    throw new Error("The playground does not answer. Is it still running?");
-  }
-  const answer = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(answer.error || "The playground could not do that.");
-  return answer;
-}
 
 /** Run something that may fail, and show the failure. */
 export async function attempt(work) {

@@ -16,8 +16,10 @@ let numbers = [], total = 0, LEFT = 30; // LEFT: pixels for the numbers of slots
 let data = null, at = 0, slot = 0, head = 0, replaying = false, timer = null, episode = 0, grid = null;
 
 export function start() {
-  $("#live").onclick = () => choose(false);
-  $("#replay").onclick = () => choose(true);
+  if ($("#replay")) { // the page that stands alone has no test episodes
+    $("#live").onclick = () => choose(false);
+    $("#replay").onclick = () => choose(true);
+  }
   $("#another").onclick = () => { episode = (episode + 1) % 1000; load(); };
   $("#run").onclick = () => (timer ? pause() : run());
   $("#back").onclick = () => visit(at - 1);

@@ -8,6 +8,7 @@ import { change, check, onSession, refresh } from "./session.js";
 
 const EVERY = 250; // milliseconds between predictions while drawing
 const DOUBLE_CLICK = 600; // milliseconds
+const LARGEST = 10_000_000; // bytes of a file that is opened
 const LONG = 14; // letters of a name that is set smaller, so that it stays on one line
 
 let pad, drawing = 0, timer = null, running = false, wanted = false, strip = null, slots = 128;
@@ -34,6 +35,9 @@ export function start() {
     if ($("#forget-dialog").returnValue === "forget") forget();
     $("#forget-dialog").returnValue = "";
   };
+  $("#save").onclick = () => attempt(save);
+  $("#open").onclick = () => $("#file").click();
+  $("#file").onchange = () => attempt(open);
   $("#teach").onsubmit = (event) => {
     event.preventDefault();
     example.stop();
@@ -159,6 +163,30 @@ const forget = () => attempt(async () => {
   pad.clear();
 });
 
+/** Offer what was taught as a file. */
+async function save() {
+  const { text } = await ask("/api/save");
+  const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: "application/json" })), download: "symbols.json" });
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+/** Take what was taught from a file, in place of what is here. */
+async function open() {
+  const [file] = $("#file").files;
+  $("#file").value = ""; // the same file can be chosen again
+  if (!file) return;
+  if (file.size > LARGEST) throw new Error("This file is too large to be one of this page.");
+  example.stop();
+  await change("/api/load", { text: await file.text() });
+  pad.clear();
+}
+
+const forgetSymbol = (label) => element("button", {
+  type: "button", className: "quiet", textContent: "✕", title: `Forget ${label}`, ariaLabel: `Forget ${label}`,
+  onclick: () => attempt(() => change("/api/forget", { label })),
+});
+
 function showSession(session) {
   for (const place of document.querySelectorAll("[data-model]")) place.textContent = session.model;
   const count = session.symbols.length;
@@ -169,7 +197,9 @@ function showSession(session) {
   $("#symbols tbody").replaceChildren(...session.symbols.map((symbol) => element("tr", {},
     element("td", { textContent: symbol.label }),
     element("td", {}, ...symbol.pictures.map(thumbnail)),
-    element("td", { className: "number", textContent: symbol.examples === 1 ? "once" : `${symbol.examples} times` }))));
+    element("td", { className: "number", textContent: symbol.examples === 1 ? "once" : `${symbol.examples} times` },
+      ...(session.standalone ? [forgetSymbol(symbol.label)] : [])))));
+  $("#files").hidden = !session.standalone;
   $("#chips").replaceChildren(...session.symbols.slice(-12).map((symbol) => element("button", {
     type: "button", textContent: symbol.label, title: `Teach this drawing as ${symbol.label}`,
     onclick: () => { example.stop(); teach(symbol.label); },

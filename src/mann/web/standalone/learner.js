@@ -1,0 +1,212 @@
+// The learner: what was taught, the state that it led to, and why it answers as it does. The counterpart of
+// mann.online and of the server's sessions; what it returns is what the server would send.
+
+import { encode, probabilities } from "./answers.js";
+
+const KEPT_STEPS = 60, KEPT_THUMBNAILS = 4, RANKED = 5, MOST_SYMBOLS = 100, MOST_LETTERS = 30, MOST_EXAMPLES = 2000;
+const WRITTEN = 0.5, ATTENTION = 0.025; // as in mann.web.explain
+const FORMAT = "mann page 1";
+
+const base64 = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+
+/** Numbers from 0 to `largest` as bytes in base64. */
+const levels = (values, largest = 1) => base64(Uint8Array.from(values, (value) =>
+  Math.round(Math.min(255, Math.max(0, 255 * value / Math.max(largest, 1e-9))))));
+
+const most = (values) => values.reduce((best, value, i) => (value > values[best] ? i : best), 0);
+
+const rowsOf = (values, length) => Array.from({ length: values.length / length }, (_, i) =>
+  values.subarray(i * length, (i + 1) * length));
+
+const sum = (rows) => rows[0].map((_, i) => rows.reduce((total, row) => total + row[i], 0));
+
+export class Learner {
+  constructor(network) {
+    this.network = network;
+    const memory = network.nodes.flatMap((node) => node.outputs).find(({ name }) => name === "trace.memory");
+    this.slots = memory.shape[0];
+    this.forget();
+  }
+
+  get about() { return this.network.about; }
+
+  forget() {
+    this.id = crypto.randomUUID();
+    this.examples = [];
+    this.codes = new Map();
+    this.replay();
+  }
+
+  /** Show all examples again, from a wiped memory. */
+  replay() {
+    this.state = this.network.start;
+    this.pending = new Float32Array(this.about.letters * this.about.alphabet);
+    this.shown = 0;
+    this.steps = [];
+    this.written = new Map(); // slot: the step that wrote it, and the name that came in then
+    this.name = null;
+    this.reads = null;
+    const examples = this.examples;
+    this.examples = [];
+    this.codes = new Map([...this.codes].filter(([label]) => examples.some((example) => example.label === label)));
+    for (const { label, pixels } of examples) this.learn(pixels, label);
+  }
+
+  look(pixels) {
+    const x = Float32Array.from(pixels, (level) => level / 255);
+    const { output, state, trace } = this.network.step(x, this.pending, this.state);
+    const codes = [...this.codes.values()], chances = probabilities(output, codes, this.about);
+    const fresh = chances.at(-1);
+    const ranked = [...this.codes.keys()].map((label, i) => ({ label, probability: chances[i] }))
+      .sort((a, b) => b.probability - a.probability);
+    const known = ranked.length > 0 && ranked[0].probability >= fresh;
+    return { guess: known ? ranked[0].label : null, confidence: known ? ranked[0].probability : fresh, ranked, fresh, state, trace };
+  }
+
+  predict(pixels) {
+    const { guess, confidence, ranked, fresh, trace } = this.look(pixels);
+    return {
+      id: this.id, taught: this.shown, because: this.explain(trace), guess, confidence,
+      ranked: ranked.slice(0, RANKED), new: fresh, memory: this.weights(trace),
+    };
+  }
+
+  learn(pixels, label) {
+    const { guess, state, trace } = this.look(pixels);
+    if (!this.codes.has(label)) this.codes.set(label, this.draw());
+    const because = this.explain(trace), number = this.shown + 1;
+    for (const slot of this.writes(trace)) this.written.set(slot, [number, this.name]);
+    this.steps.push({
+      step: number, label, guess, picture: base64(pixels), ...this.weights(trace),
+      head_reads: levels(trace.read_weights), head_writes: levels(trace.write_weights), contents: this.contents(trace), because,
+    });
+    this.steps.splice(0, this.steps.length - KEPT_STEPS);
+    this.name = label;
+    this.reads = trace.read_weights;
+    this.state = state;
+    this.pending = encode(this.codes.get(label), this.about);
+    this.examples.push({ label, pixels });
+    this.shown = number;
+  }
+
+  teach(pixels, given) {
+    const wanted = given.trim().split(/\s+/).join(" ");
+    if (!wanted || wanted.length > MOST_LETTERS) throw new Error(`Give the symbol a name of 1 to ${MOST_LETTERS} letters.`);
+    const label = [...this.codes.keys()].find((known) => known.toLowerCase() === wanted.toLowerCase()) ?? wanted;
+    const room = Math.min(this.about.capacity, MOST_SYMBOLS);
+    if (!this.codes.has(label) && this.codes.size >= room) throw new Error(`There is room for ${room} symbols: forget one first.`);
+    if (this.examples.length >= MOST_EXAMPLES) throw new Error(`There is room for ${MOST_EXAMPLES} examples: forget a symbol first.`);
+    this.learn(pixels, label);
+    return { ...this.session(), learned: { label, examples: this.examples.filter((example) => example.label === label).length } };
+  }
+
+  forgetLabel(label) {
+    this.examples = this.examples.filter((example) => example.label !== label);
+    this.replay();
+  }
+
+  /** A random code that no label has. */
+  draw() {
+    const used = new Set(this.codes.values());
+    for (;;) {
+      const code = Math.floor(Math.random() * this.about.capacity);
+      if (!used.has(code)) return code;
+    }
+  }
+
+  session() {
+    const labels = [...this.codes.keys()];
+    return {
+      id: this.id, model: this.about.model, capacity: Math.min(this.about.capacity, MOST_SYMBOLS), taught: this.shown,
+      standalone: true,
+      symbols: labels.map((label) => {
+        const own = this.examples.filter((example) => example.label === label);
+        return { label, examples: own.length, pictures: own.slice(0, KEPT_THUMBNAILS).map(({ pixels }) => base64(pixels)) };
+      }),
+      memory: this.shown ? this.weights(this.last()) : null,
+    };
+  }
+
+  last() {
+    const { read, write, usage } = this.steps.at(-1);
+    return { encoded: { read, write, usage } };
+  }
+
+  /** Where a step read (mean over heads) and wrote (sum over heads), and the usage relative to its largest. */
+  weights(trace) {
+    if (trace.encoded) return trace.encoded;
+    const reads = rowsOf(trace.read_weights, this.slots), usage = trace.usage ?? new Float32Array(this.slots);
+    return {
+      read: levels(sum(reads).map((share) => share / reads.length)), write: levels(sum(rowsOf(trace.write_weights, this.slots))),
+      usage: levels(usage, Math.max(...usage)),
+    };
+  }
+
+  contents({ memory }) {
+    const rows = rowsOf(memory.map(Math.abs), memory.length / this.slots), tops = rows.map((row) => Math.max(...row));
+    const top = Math.max(...tops), slots = 1 + Math.max(0, tops.findLastIndex((value) => value > 0.05 * top));
+    return { slots, width: rows[0].length, values: levels(rows.slice(0, slots).flatMap((row) => Array.from(row)), top) };
+  }
+
+  writes({ write_weights: weights }) {
+    return [...sum(rowsOf(weights, this.slots)).entries()].filter(([, weight]) => weight > WRITTEN).map(([slot]) => slot);
+  }
+
+  /** The slot that was read most, its share of all reading, and the step and name that wrote it. */
+  explain(trace) {
+    const heads = rowsOf(trace.read_weights, this.slots), all = sum(heads).map((share) => share / heads.length);
+    const slot = most(all), attentive = all[slot] >= ATTENTION;
+    const now = this.writes(trace).includes(slot) ? [this.shown + 1, this.name] : undefined;
+    const [step, name] = (attentive && (now ?? this.written.get(slot))) || [null, null];
+    return { slot: attentive ? slot + 1 : null, share: all[slot], step, name, heads: this.heads(trace, heads) };
+  }
+
+  heads(trace, reads) {
+    const writes = rowsOf(trace.write_weights, this.slots);
+    return reads.map((read, head) => {
+      const write = writes[Math.min(head, writes.length - 1)];
+      return {
+        slot: most(read) + 1, share: Math.max(...read), similarity: null, wrote: most(write) + 1,
+        gate: trace.usage ? this.gate(write, head) : null,
+      };
+    });
+  }
+
+  /** σ(α) of a head, from the weights that it led to (eq 7). */
+  gate(write, head) {
+    const before = this.reads ? rowsOf(this.reads, this.slots)[head] : write.map((_, slot) => +(slot === 0));
+    const least = most(write.map((weight, slot) => weight - before[slot]));
+    return Math.min(1, Math.max(0, 1 - (write[least] - before[least]) / Math.max(1 - before[least], 1e-6)));
+  }
+
+  /** All that was taught, as text for a file or the browser's storage. */
+  save() {
+    return JSON.stringify({
+      format: FORMAT, id: this.id, model: this.about.model, codes: [...this.codes],
+      examples: this.examples.map(({ label, pixels }) => ({ label, pixels: base64(pixels) })),
+    });
+  }
+
+  /** Take what `save` gave; throws, and changes nothing, if it is not that. */
+  load(text) {
+    const wrong = new Error("This file was not saved by this page.");
+    let saved, examples, codes;
+    try {
+      saved = JSON.parse(text);
+      examples = saved.examples.map(({ label, pixels }) => ({ label, pixels: fromBase64(pixels) }));
+      codes = new Map(saved.codes);
+    } catch {
+      throw wrong;
+    }
+    const area = this.about.side ** 2, numbers = [...codes.values()];
+    const sound = saved.format === FORMAT && typeof saved.id === "string" && examples.length <= MOST_EXAMPLES
+      && codes.size <= Math.min(this.about.capacity, MOST_SYMBOLS) && new Set(numbers).size === numbers.length
+      && numbers.every((code) => Number.isInteger(code) && code >= 0 && code < this.about.capacity)
+      && examples.every(({ label, pixels }) => typeof label === "string" && label.length <= MOST_LETTERS
+        && codes.has(label) && pixels.length === area);
+    if (!sound) throw wrong;
+    Object.assign(this, { id: saved.id, examples, codes });
+    this.replay();
+  }
+}

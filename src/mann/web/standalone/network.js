@@ -1,0 +1,261 @@
+// The network: one step as a graph of few operations, run with plain arrays. No library, no server.
+// Every operation is prepared once: where its numbers come from does not depend on what they are.
+
+const size = (shape) => shape.reduce((product, length) => product * length, 1);
+
+const strides = (shape) => shape.map((_, axis) => size(shape.slice(axis + 1)));
+
+/** For every place of an array of this shape in order, the sum of its coordinates times some steps. */
+function walk(shape, steps, start = 0) {
+  const places = new Int32Array(size(shape));
+  const at = shape.map(() => 0);
+  let place = start;
+  for (let i = 0; i < places.length; i++) {
+    places[i] = place;
+    for (let axis = shape.length - 1; axis >= 0; axis--) {
+      place += steps[axis];
+      if (++at[axis] < shape[axis]) break;
+      place -= steps[axis] * shape[axis];
+      at[axis] = 0;
+    }
+  }
+  return places;
+}
+
+/** Where the numbers of an input stand that is stretched to a larger shape; null if it has that shape. */
+function stretch(from, to) {
+  if (from.length === to.length && from.every((length, axis) => length === to[axis])) return null;
+  const own = strides(from), missing = to.length - from.length;
+  return walk(to, to.map((_, axis) => (axis < missing || from[axis - missing] === 1 ? 0 : own[axis - missing])));
+}
+
+const sigmoid = (x) => 1 / (1 + Math.exp(-x));
+
+const UNARY = {
+  exp: Math.exp, log: Math.log, tanh: Math.tanh, logistic: sigmoid, abs: Math.abs, neg: (x) => -x, sqrt: Math.sqrt,
+  rsqrt: (x) => 1 / Math.sqrt(x), square: (x) => x * x, log1p: Math.log1p, sign: Math.sign, floor: Math.floor,
+  ceil: Math.ceil, sin: Math.sin, cos: Math.cos, not: (x) => (x ? 0 : 1), copy: (x) => x,
+};
+
+const BINARY = {
+  add: (a, b) => a + b, sub: (a, b) => a - b, mul: (a, b) => a * b, div: (a, b) => a / b, pow: (a, b) => a ** b,
+  max: (a, b) => (a > b || a !== a ? a : b), min: (a, b) => (a < b || a !== a ? a : b), eq: (a, b) => +(a === b),
+  ne: (a, b) => +(a !== b), gt: (a, b) => +(a > b), ge: (a, b) => +(a >= b), lt: (a, b) => +(a < b), le: (a, b) => +(a <= b),
+  and: (a, b) => a & b, or: (a, b) => a | b, xor: (a, b) => a ^ b,
+};
+
+const REDUCE = {
+  reduce_sum: [0, BINARY.add], reduce_max: [-Infinity, BINARY.max], reduce_min: [Infinity, BINARY.min],
+  reduce_prod: [1, BINARY.mul],
+};
+
+const TYPES = { float32: Float32Array, int32: Int32Array, bool: Uint8Array, uint8: Uint8Array };
+
+const create = (value) => new TYPES[value.dtype](size(value.shape));
+
+/** An operation that only moves numbers: to each place from `places`. */
+const gather = (places) => ([input], [output]) => {
+  for (let i = 0; i < output.length; i++) output[i] = input[places[i]];
+};
+
+const same = ([input], [output]) => output.set(input);
+
+/** Each of these prepares an operation: from its inputs and outputs (shapes) and parameters to what is run. */
+const PREPARE = {
+  reshape: () => same,
+  squeeze: () => same,
+  expand_dims: () => same,
+  convert_element_type: (inputs, [output]) => (output.dtype === "int32"
+    ? ([input], [result]) => { for (let i = 0; i < result.length; i++) result[i] = Math.trunc(input[i]); } : same),
+  broadcast_in_dim([input], [output], { broadcast_dimensions: axes }) {
+    const own = strides(input.shape), steps = output.shape.map(() => 0);
+    axes.forEach((axis, i) => { steps[axis] = input.shape[i] === 1 ? 0 : own[i]; });
+    return gather(walk(output.shape, steps));
+  },
+  transpose([input], [output], { permutation }) {
+    const own = strides(input.shape);
+    return gather(walk(output.shape, permutation.map((axis) => own[axis])));
+  },
+  slice([input], [output], { start_indices: starts, strides: every }) {
+    const own = strides(input.shape);
+    const first = starts.reduce((sum, start, axis) => sum + start * own[axis], 0);
+    return gather(walk(output.shape, own.map((step, axis) => step * (every ? every[axis] : 1)), first));
+  },
+  split([input], outputs, { axis }) {
+    const own = strides(input.shape);
+    let first = 0;
+    const moves = outputs.map((output) => {
+      const places = walk(output.shape, own, first * own[axis]);
+      first += output.shape[axis];
+      return gather(places);
+    });
+    return (values, results) => moves.forEach((move, i) => move(values, [results[i]]));
+  },
+  concatenate: (inputs, outputs, { dimension }) => join(inputs, outputs[0], dimension, (input) => input.shape),
+  stack: (inputs, outputs, { axis }) => join(inputs, outputs[0], axis, (input) => input.shape.toSpliced(axis, 0, 1)),
+  pad([input], [output], { padding_config: config }) {
+    const own = strides(output.shape);
+    const first = config.reduce((sum, [low], axis) => sum + low * own[axis], 0);
+    const places = walk(input.shape, own, first);
+    return ([values, fill], [result]) => {
+      result.fill(fill[0]);
+      for (let i = 0; i < values.length; i++) result[places[i]] = values[i];
+    };
+  },
+  select_n([, ...cases], [output]) {
+    const places = cases.map((one) => stretch(one.shape, output.shape));
+    return ([which, ...values], [result]) => {
+      for (let i = 0; i < result.length; i++) {
+        const chosen = which.length === 1 ? +which[0] : +which[i];
+        result[i] = values[chosen][places[chosen] ? places[chosen][i] : i];
+      }
+    };
+  },
+  integer_pow: (inputs, outputs, { y }) => ([input], [output]) => {
+    for (let i = 0; i < output.length; i++) output[i] = y === 2 ? input[i] * input[i] : input[i] ** y;
+  },
+  argmin: (inputs, outputs, { axes: [axis] }) => best(inputs[0], outputs[0], axis, BINARY.lt),
+  argmax: (inputs, outputs, { axes: [axis] }) => best(inputs[0], outputs[0], axis, BINARY.gt),
+  top_k([input], outputs, { k }) {
+    const length = input.shape.at(-1);
+    return ([values], [largest, places]) => {
+      for (let row = 0; row < values.length / length; row++) {
+        const part = values.subarray(row * length, (row + 1) * length);
+        const order = Array.from(part.keys()).sort((a, b) => part[b] - part[a] || a - b).slice(0, k);
+        order.forEach((place, i) => { largest[row * k + i] = part[place]; places[row * k + i] = place; });
+      }
+    };
+  },
+  dot_general(inputs, [output], { dimension_numbers: [contract, batch] }) {
+    // Both as (batch, free, summed), the right one as (batch, summed, free); in place if they are so already.
+    const free = inputs.map(({ shape }, i) => shape.map((_, axis) => axis).filter((axis) =>
+      !contract[i].includes(axis) && !batch[i].includes(axis)));
+    const orders = [[...batch[0], ...free[0], ...contract[0]], [...batch[1], ...contract[1], ...free[1]]];
+    const places = inputs.map(({ shape }, i) => {
+      const own = strides(shape), order = orders[i];
+      return order.every((axis, at) => axis === at) ? null
+        : walk(order.map((axis) => shape[axis]), order.map((axis) => own[axis]));
+    });
+    const lengths = (i, axes) => size(axes.map((axis) => inputs[i].shape[axis]));
+    const [batches, rows, columns, summed] = [lengths(0, batch[0]), lengths(0, free[0]), lengths(1, free[1]), lengths(0, contract[0])];
+    const sums = new Float64Array(columns);
+    const arrange = (values, order) => (order ? values.constructor.from(order, (place) => values[place]) : values);
+    return (values, [result]) => {
+      const left = arrange(values[0], places[0]), right = arrange(values[1], places[1]);
+      for (let b = 0; b < batches; b++) {
+        for (let row = 0; row < rows; row++) {
+          sums.fill(0);
+          for (let k = 0; k < summed; k++) {
+            const factor = left[(b * rows + row) * summed + k], from = (b * summed + k) * columns;
+            if (factor === 0) continue; // most of a picture is paper
+            for (let column = 0; column < columns; column++) sums[column] += factor * right[from + column];
+          }
+          result.set(sums, (b * rows + row) * columns);
+        }
+      }
+    };
+  },
+};
+
+function join(inputs, output, axis, shape) {
+  const own = strides(output.shape);
+  let first = 0;
+  const places = inputs.map((input) => {
+    const made = walk(shape(input), own, first * own[axis]);
+    first += shape(input)[axis];
+    return made;
+  });
+  return (values, [result]) => values.forEach((input, i) => {
+    for (let j = 0; j < input.length; j++) result[places[i][j]] = input[j];
+  });
+}
+
+/** For every place of the result, where the numbers along the other axes are. */
+function lines(input, axes) {
+  const own = strides(input.shape), kept = input.shape.map((_, axis) => axis).filter((axis) => !axes.includes(axis));
+  const over = (chosen) => walk(chosen.map((axis) => input.shape[axis]), chosen.map((axis) => own[axis]));
+  return [over(kept), over(axes)];
+}
+
+function best(input, output, axis, better) {
+  const [starts, along] = lines(input, [axis]);
+  return ([values], [result]) => starts.forEach((start, i) => {
+    let winner = 0;
+    for (let j = 1; j < along.length; j++) {
+      if (better(values[start + along[j]], values[start + along[winner]])) winner = j;
+    }
+    result[i] = winner;
+  });
+}
+
+function reduce(input, axes, [first, combine]) {
+  const [starts, along] = lines(input, axes);
+  return ([values], [result]) => {
+    for (let i = 0; i < starts.length; i++) {
+      let sum = first;
+      for (let j = 0; j < along.length; j++) sum = combine(sum, values[starts[i] + along[j]]);
+      result[i] = sum;
+    }
+  };
+}
+
+function elementwise(operation, inputs, [output]) {
+  if (inputs.length === 1) {
+    return ([input], [result]) => { for (let i = 0; i < result.length; i++) result[i] = operation(input[i]); };
+  }
+  const [one, two] = inputs.map(({ shape }) => stretch(shape, output.shape));
+  return ([left, right], [result]) => {
+    for (let i = 0; i < result.length; i++) result[i] = operation(left[one ? one[i] : i], right[two ? two[i] : i]);
+  };
+}
+
+function prepare({ operation, inputs, outputs, parameters }) {
+  if (operation in PREPARE) return PREPARE[operation](inputs, outputs, parameters);
+  if (operation in REDUCE) return reduce(inputs[0], parameters.axes, REDUCE[operation]);
+  const simple = UNARY[operation] ?? BINARY[operation];
+  if (!simple) throw new Error(`This network uses ${operation}, which the page does not know.`);
+  return elementwise(simple, inputs, outputs);
+}
+
+/** A half-precision number. */
+function half(bits) {
+  const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 0x1f, fraction = bits & 0x3ff;
+  if (exponent === 0) return sign * fraction * 2 ** -24;
+  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+}
+
+function unpack({ dtype, stored, offset, shape }, buffer) {
+  const length = size(shape);
+  if (stored === "float16") return Float32Array.from(new Uint16Array(buffer, offset, length), half);
+  return new TYPES[dtype](buffer, offset, length);
+}
+
+export class Network {
+  /** `graph` is network.json, `buffer` is weights.bin. */
+  constructor(graph, buffer) {
+    this.about = graph.about;
+    this.inputs = graph.inputs;
+    this.outputs = graph.outputs;
+    this.constants = Object.fromEntries(Object.entries(graph.constants).map(([name, one]) => [name, unpack(one, buffer)]));
+    this.start = Object.fromEntries(Object.entries(graph.start).map(([name, one]) => [name, unpack(one, buffer)]));
+    const values = graph.values;
+    this.nodes = graph.nodes.map((node) => {
+      const described = (name) => ({ name, ...values[name] });
+      const full = { ...node, inputs: node.inputs.map(described), outputs: node.outputs.map(described) };
+      return { ...full, run: prepare(full) };
+    });
+  }
+
+  /** One step: pixels, the label of the picture before, and the state before it. */
+  step(x, label, state) {
+    const known = { ...this.constants, ...state, x, label };
+    for (const { inputs, outputs, run } of this.nodes) {
+      const results = outputs.map(create);
+      run(inputs.map(({ name }) => known[name]), results);
+      outputs.forEach(({ name }, i) => { known[name] = results[i]; });
+    }
+    const named = (prefix, as) => Object.fromEntries(this.outputs.filter((name) => name.startsWith(prefix))
+      .map((name) => [as + name.slice(prefix.length), known[name]]));
+    return { output: known.output, state: named("next.", "state."), trace: named("trace.", "") };
+  }
+}

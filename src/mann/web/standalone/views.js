@@ -1,0 +1,3 @@
+// No view but those that need no server.
+
+export const views = {};
