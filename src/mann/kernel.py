@@ -1,5 +1,7 @@
 """The C++ of `native/`, compiled at first use and kept in the cache. Without a compiler there is no kernel."""
 
+import contextlib
+import contextvars
 import ctypes
 import functools
 import hashlib
@@ -9,6 +11,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +43,22 @@ log = logging.getLogger(__name__)
 
 def available() -> bool:
     """Whether it can be used here; MANN_NATIVE=0 turns it off."""
-    return os.environ.get("MANN_NATIVE") != "0" and jax.default_backend() == "cpu" and load()
+    if _avoided.get() or os.environ.get("MANN_NATIVE") == "0":
+        return False
+    return jax.default_backend() == "cpu" and load()
+
+
+@contextlib.contextmanager
+def avoided() -> Iterator[None]:
+    """Whatever is traced inside is made of JAX's own operations alone, so that others can read it."""
+    token = _avoided.set(True)
+    try:
+        yield
+    finally:
+        _avoided.reset(token)
+
+
+_avoided = contextvars.ContextVar("avoided", default=False)
 
 
 def varying(arrays: list[Array]) -> list[Array]:

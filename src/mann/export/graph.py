@@ -13,6 +13,7 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
+from mann import kernel
 from mann.cell import State
 from mann.files import to_arrays
 from mann.models import Model
@@ -69,7 +70,8 @@ def trace_step(model: Model, memory: bool = False) -> Graph:
         seen = _watch(model, after) if traced else {}
         return [output, *jax.tree.leaves(after), *(seen[field] for field in traced)]
 
-    closed = jax.make_jaxpr(step)(jnp.zeros(model.input_size), jnp.zeros(model.label_size), *leaves)
+    with kernel.avoided():
+        closed = jax.make_jaxpr(step)(jnp.zeros(model.input_size), jnp.zeros(model.label_size), *leaves)
     start = to_arrays(state)
     return _Builder().build(
         closed,
