@@ -2,13 +2,15 @@
 
     python benchmarks/tried.py products     # forms of the input projection and of its weight gradient, in XLA
     python benchmarks/tried.py builds       # the kernel with other compiler flags, against the one in use
+    python benchmarks/tried.py precision    # float32 and bfloat16, in XLA and in the kernel
 
-Both run on one core, for the 8 episodes of 50 steps that one of two devices has at the headline setting. Everything
+All run on one core, for the 8 episodes of 50 steps that one of two devices has at the headline setting. Everything
 is measured in turn, round after round. Numbers from here stand in docs/performance.md.
 """
 
 # ruff: noqa: E402
 import ctypes
+import functools
 import os
 import subprocess
 import sys
@@ -24,12 +26,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from mann import kernel as build
 from mann import native
+from mann.layers import matrix_blocks, outer_product, product, with_precision
 from mann.models import ModelConfig, build_model, tile_state
 from mann.native import Native
+from mann.recurrences import choose_recurrence
 from mann.tasks import Classification
+from mann.training.muon import muon
 
 EPISODES, STEPS, GATES, PIXELS, LABELS, RECURRENT = 8, 50, 800, 400, 5, 360
 ROUNDS = 150
@@ -134,7 +140,71 @@ def builds() -> None:
         print(f"{name:<26} {1e3 * np.median(seconds):6.2f} ms, {ratio:.3f} times as fast as the one in use")
 
 
+def precision() -> None:
+    """The least processor time of each, so that other processes matter little."""
+    rng = np.random.default_rng(0)
+    works: dict[str, dict[str, Callable[[], Any]]] = {}
+    ways = {
+        "float32, XLA": ("float32", "0"),
+        "bfloat16, XLA": ("bfloat16", "0"),
+        "float32, kernel": ("float32", "1"),
+        "bfloat16, kernel": ("bfloat16", "1"),
+    }
+
+    def add(what: str, function: Any, *arrays: Any) -> None:
+        works[what] = {}
+        for way, (precision, with_kernel) in ways.items():
+            os.environ["MANN_NATIVE"] = with_kernel
+            compiled = jax.jit(functools.partial(function, precision)).lower(*arrays).compile()
+            works[what][way] = functools.partial(compiled, *arrays)
+
+    def random(*shape: int) -> Any:
+        return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+    def recurrence(precision: Any, model: Any, projected: Any) -> Any:
+        def loss(arrays: Any, projected: Any) -> Any:
+            network = with_precision(eqx.combine(arrays, static), precision)
+            state = tile_state(network.initial_state(), EPISODES)
+            return jnp.mean(choose_recurrence(network.cell)(network.cell, projected, state)[0] ** 2)
+
+        return jax.grad(loss, argnums=(0, 1))(model, projected)
+
+    def newton_schulz(precision: Any, gradients: Any) -> Any:
+        rule = muon(1.0, 0.0, blocks, 1, optax.identity(), precision)
+        return rule.update(gradients, rule.init(gradients), gradients)[0]
+
+    rows, both = EPISODES * STEPS, PIXELS + LABELS
+    x, d, w = random(rows, both), random(rows, GATES), random(both, GATES)
+    add("projection", lambda precision, x, w: product(x, w, precision), x, w)
+    add("weight gradient", lambda precision, x, d: outer_product(x, d, precision), x, d)
+    task = Classification(classes=LABELS, length=STEPS)
+    model = build_model(ModelConfig(), task, key=jax.random.key(0))
+    arrays, static = eqx.partition(model, eqx.is_array)
+    blocks = matrix_blocks(arrays)
+    add("recurrence and its gradient", recurrence, arrays, random(EPISODES, STEPS, GATES))
+    add("Muon", newton_schulz, jax.tree.map(lambda leaf: random(*leaf.shape), arrays))
+    for what, each in works.items():
+        times = {way: measure_least(work) for way, work in each.items()}
+        for way, seconds in times.items():
+            ratio = times["float32, XLA"] / seconds
+            print(
+                f"{what + ': ' + way:<48} {1e3 * seconds:6.2f} ms, {ratio:5.2f} times as fast as float32 in XLA"
+            )
+
+
+def measure_least(work: Callable[[], Any]) -> float:
+    """Seconds of processor time of one call, the least of many."""
+    least = np.inf
+    for _ in range(30):
+        began = time.process_time()
+        for _ in range(3):
+            jax.block_until_ready(work())
+        least = min(least, (time.process_time() - began) / 3)
+    return float(least)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1] not in ("products", "builds"):
+    works = {"products": products, "builds": builds, "precision": precision}
+    if len(sys.argv) != 2 or sys.argv[1] not in works:
         sys.exit(__doc__)
-    {"products": products, "builds": builds}[sys.argv[1]]()
+    works[sys.argv[1]]()

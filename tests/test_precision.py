@@ -214,6 +214,7 @@ def test_every_layer_of_a_model_has_its_precision() -> None:
 
 def test_auto_is_bfloat16_where_the_processor_is_fast_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(precision="auto")
+    monkeypatch.setattr(kernel, "available", lambda: True)
     for flags, expected in (
         ({"avx512f", "avx512_bf16"}, "bfloat16"),
         ({"avx2"}, "float32"),
@@ -223,6 +224,9 @@ def test_auto_is_bfloat16_where_the_processor_is_fast_at_it(monkeypatch: pytest.
         monkeypatch.setattr(runtime, "_processor_flags", lambda flags=flags: flags)
         assert config.resolved_precision == expected
         assert ModelConfig(precision="bfloat16").resolved_precision == "bfloat16"
+        with monkeypatch.context() as patch:
+            patch.setattr(kernel, "available", lambda: False)  # then it would be slower
+            assert config.resolved_precision == "float32"
     runtime.has_fast_bfloat16.cache_clear()
 
 
@@ -259,6 +263,7 @@ def test_a_resumed_run_in_bfloat16_ends_with_the_same_bits(
 def test_resuming_in_another_precision_is_said(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     config = dataclasses.replace(TINY, model=dataclasses.replace(TINY.model, precision="auto"))
     warnings: list[str] = []
+    monkeypatch.setattr(kernel, "available", lambda: True)
     for flags in ({"avx512_bf16"}, {"avx512_bf16"}, {"avx2"}):
         runtime.has_fast_bfloat16.cache_clear()
         monkeypatch.setattr(runtime, "_processor_flags", lambda flags=flags: flags)

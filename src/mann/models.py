@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from mann import kernel
 from mann.cell import Cell, State
 from mann.controllers import Controller, ControllerConfig, LSTMConfig
 from mann.data.images import PictureFormat
@@ -61,14 +62,16 @@ class ModelConfig:
     """What addresses the memory: the controller's output (main text) or its cell state (supplement)."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """Of the factors of products with weights, in training and after it; weights, memory and all sums are float32.
-    bfloat16 is faster on processors with AVX512-BF16 and on accelerators; auto takes it there, and float32
-    elsewhere."""
+    bfloat16 is faster with the native kernel on processors with AVX512-BF16, and on accelerators; auto takes it
+    there, and float32 elsewhere."""
 
     @property
     def resolved_precision(self) -> Precision:
         """What `precision` means on this machine."""
         if self.precision == "auto":
-            return "bfloat16" if has_fast_bfloat16() else "float32"
+            # Without the kernel, a scan in bfloat16 is slower than in float32 on a CPU.
+            fast = has_fast_bfloat16() and (kernel.available() or jax.default_backend() != "cpu")
+            return "bfloat16" if fast else "float32"
         return self.precision
 
     def __post_init__(self) -> None:
