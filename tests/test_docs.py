@@ -166,4 +166,4 @@ def test_the_tables_list_every_command_experiment_and_kind():
     for option, family in FAMILIES.items():
         kinds = re.search(rf"^\| `--{option}` \| (.+) \|$", page, re.MULTILINE)
         assert kinds, option
-        assert set(re.findall(r"`(\w+)`", kinds[1])) == set(members(family)), option
+        assert set(re.findall(r"`([\w-]+)`", kinds[1])) == set(members(family)), option

@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
+from mann import kernel
 from mann.cell import Scan
 from mann.memory import SparseConfig
 from mann.models import build_model, tile_state
-from mann.native import build
 from mann.native.sparse import NativeSparse
 from mann.recurrences import choose_recurrence
 from mann.tasks import Classification
 from tests.networks import network
 
-pytestmark = pytest.mark.skipif(not build.load(), reason="no C++ compiler: there is no native kernel to test")
+pytestmark = pytest.mark.skipif(
+    not kernel.available(), reason="no C++ compiler: there is no native kernel to test"
+)
 
 CONFIGS = {
     "default": {},

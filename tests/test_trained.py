@@ -10,7 +10,7 @@ from mann.data import Glyphs, Omniglot
 from mann.data.seen import seen_classes
 from mann.evaluation import evaluate
 from mann.experiments.regression import predictions_along_x
-from mann.trained import load_trained, pretrained_names, save_trained
+from mann.trained import load_trained, pretrained_names, save_trained, with_slots
 from mann.training.presets import PRESETS
 from tests.data.test_omniglot import REAL, needs_data
 
@@ -24,6 +24,8 @@ def test_names_are_those_of_presets():
 def test_card_says_how_the_weights_came_about(name):
     trained = load_trained(name)
     card = trained.description["card"]
+    if slots := card.get("trained_with_slots"):
+        trained = with_slots(trained, slots)
     assert trained.config == dataclasses.replace(PRESETS[name], seed=card["seed"])
     if scores := card.get("held_out_scores"):  # the best of several seeds
         assert card["command"] == f"mann train {name} --seed {card['seed']}"

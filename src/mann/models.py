@@ -61,9 +61,7 @@ class ModelConfig:
     query: Literal["hidden", "cell"] = "hidden"
     """What addresses the memory: the controller's output (main text) or its cell state (supplement)."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
-    """Of the factors of products with weights, in training and after it; weights, memory and all sums are float32.
-    bfloat16 is faster with the native kernel on processors with AVX512-BF16, and on accelerators; auto takes it
-    there, and float32 elsewhere."""
+    """Of the factors of products with weights, in training and after it: auto takes bfloat16 where it is faster."""
 
     @property
     def resolved_precision(self) -> Precision:

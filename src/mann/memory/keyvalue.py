@@ -59,15 +59,15 @@ class KeyValueConfig(SlotConfig, kind="keyvalue"):
 
 
 class KeyValueState(NamedTuple):
-    keys: Float[Array, "slots heads width"]  # of unit length; the newest last
+    keys: Float[Array, "slots heads width"]  # of unit length
     values: Float[Array, "slots label"]
-    filled: Float[Array, "slots"]  # 1 for slots that hold a pair
+    written: Float[Array, "slots"]  # which pair a slot holds, counted from 1; 0 for none
     pending: Float[Array, "heads width"]  # the key of x_{t−1}, which waits for its label
     read_weights: Float[Array, "heads slots"]  # kept for the trace
 
 
 class KeyValue(Memory):
-    """A ring of pairs: the oldest first, the newest last."""
+    """A ring of pairs: each is written into the slot that was written the longest ago."""
 
     keys: Linear
     strength: Float[Array, "heads"]  # log β
@@ -117,15 +117,18 @@ class KeyValue(Memory):
         raw, label = jnp.split(query[query.shape[0] - self.direct_size :], [self.heads * self.width])
         present = jnp.max(jnp.abs(label)) > 0  # the null label names nothing
 
-        def push(old: Array, new: Array) -> Array:
-            return jnp.where(present, jnp.concatenate([old[1:], new[None]]), old)
+        oldest = jnp.arange(self.slots) == jnp.argmin(state.written)  # the first of those never written to
 
-        keys = push(state.keys, state.pending)
-        values, filled = push(state.values, label), push(state.filled, jnp.ones(()))
+        def put(old: Array, new: Array) -> Array:
+            chosen = (oldest & present).reshape(-1, *[1] * new.ndim)
+            return jnp.where(chosen, jnp.broadcast_to(new[None], old.shape), old)
+
+        keys, values = put(state.keys, state.pending), put(state.values, label)
+        written = put(state.written, jnp.max(state.written) + 1)
         now = normalise(raw.reshape(self.heads, self.width))
         similarity = jnp.einsum("hw,shw->hs", now, keys)
-        reads, weights = self.read(similarity, values, filled[None] > 0)
-        return reads, KeyValueState(keys, values, filled, now, weights)
+        reads, weights = self.read(similarity, values, written[None] > 0)
+        return reads, KeyValueState(keys, values, written, now, weights)
 
     def read(
         self,
@@ -158,7 +161,8 @@ class KeyValue(Memory):
     ) -> tuple[Float[Array, "time reads"], KeyValueState]:
         """A whole episode at once: every step looks at the pairs that are there by then.
 
-        Places are the slots at the start, the oldest first, and then one pair per step.
+        Places are the slots at the start, and then one pair per step. The n-th write goes to the n-th oldest slot,
+        and from the oldest on again.
         """
         raw, labels = jnp.split(direct, [self.heads * self.width], axis=1)
         steps, slots = len(raw), self.slots
@@ -167,7 +171,9 @@ class KeyValue(Memory):
         present = jnp.max(jnp.abs(labels), axis=1) > 0
         writes = jnp.cumsum(present)  # so far, this step included
         keys, values = jnp.concatenate([state.keys, waiting]), jnp.concatenate([state.values, labels])
-        old = (jnp.arange(slots)[None] >= writes[:, None]) & (state.filled[None] > 0)
+        order = jnp.argsort(state.written)  # stable: the first of those never written to
+        turn = jnp.argsort(order)  # how many writes later a slot is overwritten
+        old = (turn[None] >= writes[:, None]) & (state.written[None] > 0)
         later = writes[:, None] - writes[None]  # pairs written since
         new = present[None] & (later >= 0) & (later < slots) & jnp.tri(steps, dtype=bool)
         similarity = jnp.einsum("thw,phw->thp", now, keys)
@@ -175,18 +181,19 @@ class KeyValue(Memory):
         reads, weights = jax.vmap(self.read, in_axes=(0, None, 0))(similarity, values, held)
 
         # Where each place is at the end: what was overwritten, or never written, is dropped.
-        ages = jnp.concatenate([jnp.arange(slots), slots + writes - 1]) - writes[-1]
-        kept = jnp.concatenate([jnp.ones(slots, bool), present]) & (ages >= 0)
-        slot = jnp.where(kept, ages, slots)
+        slot = jnp.concatenate([jnp.arange(slots), order[(writes - 1) % slots]])
+        kept = jnp.concatenate([turn >= writes[-1], present & (writes[-1] - writes < slots)])
+        slot = jnp.where(kept, slot, slots)
 
         def settle(places: Array) -> Array:
             return jnp.zeros((slots, *places.shape[1:])).at[slot].set(places, mode="drop")
 
-        filled = settle(jnp.concatenate([state.filled, jnp.ones(steps)]))
-        last = KeyValueState(settle(keys), settle(values), filled, now[-1], settle(weights[-1].T).T)
+        numbers = jnp.max(state.written) + writes.astype(jnp.float32)
+        written = settle(jnp.concatenate([state.written, numbers]))
+        last = KeyValueState(settle(keys), settle(values), written, now[-1], settle(weights[-1].T).T)
         return reads, last
 
     def trace(self, state: KeyValueState) -> MemoryTrace:
-        newest = jax.nn.one_hot(self.slots - 1, self.slots)[None]
+        newest = (state.written == jnp.max(state.written)) & (state.written > 0)
         contents = jnp.concatenate([state.keys.reshape(self.slots, -1), state.values], axis=-1)
-        return MemoryTrace(state.read_weights, newest, None, contents)
+        return MemoryTrace(state.read_weights, newest[None].astype(jnp.float32), None, contents)

@@ -45,7 +45,7 @@ class OneShotLearner:
             human experiment.
         seed: fixes which random codes the labels get.
         novelty: whether it may answer that something is new: yes, no, or from which probability on.
-        keep: what is kept of every example: `pixels` (1.6 kB for 20×20 of them), `pictures` (for a drawing 11 kB
+        keep: what is kept of every example: `pixels` (3.1 kB for 28×28 of them), `pictures` (for a drawing 11 kB
             more, to look at), or `nothing`, for streams without end.
 
     Raises:

@@ -91,7 +91,9 @@ def _compile(static: Model) -> _Compiled:
 
     @jax.jit
     def unroll(arrays: Model, x: jax.Array, labels: jax.Array, state: State) -> State:
-        return eqx.combine(arrays, static).unroll(x, labels, state).state
+        one = jax.tree.map(lambda leaf: leaf[None], state)  # a batch of one, which runs natively where it can
+        after = eqx.combine(arrays, static).unroll_batch(x[None], labels[None], one).state
+        return jax.tree.map(lambda leaf: leaf[0], after)
 
     @jax.jit
     def embed(arrays: Model, x: jax.Array) -> jax.Array:

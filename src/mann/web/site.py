@@ -65,7 +65,7 @@ def make_site(trained: Trained) -> dict[str, bytes]:
         "letters": names.code.letters,
         "alphabet": names.code.alphabet,
         "capacity": names.code.capacity,
-        "novelty": names.size > names.code.size,
+        "novelty": trained.novelty if names.size > names.code.size else None,  # its threshold
         "side": pictures.side,
     }
     graph, weights = pack_graph(trace_step(trained.model, memory=True), about)

@@ -5,6 +5,7 @@ import { encode, probabilities } from "./answers.js";
 
 const KEPT_STEPS = 60, KEPT_THUMBNAILS = 4, RANKED = 5, MOST_SYMBOLS = 100, MOST_LETTERS = 30, MOST_EXAMPLES = 2000;
 const WRITTEN = 0.5, ATTENTION = 0.025; // as in mann.web.explain
+const MOST_SLOTS = 128, NOTICED = 0.01; // as in mann.web.encoding
 const FORMAT = "mann page 1";
 
 const base64 = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
@@ -60,7 +61,8 @@ export class Learner {
     const fresh = chances.at(-1);
     const ranked = [...this.codes.keys()].map((label, i) => ({ label, probability: chances[i] }))
       .sort((a, b) => b.probability - a.probability);
-    const known = ranked.length > 0 && ranked[0].probability >= fresh;
+    const { novelty } = this.about; // from which probability on something is new, for a network that states it
+    const known = ranked.length > 0 && (novelty ? fresh < novelty : ranked[0].probability >= fresh);
     return { guess: known ? ranked[0].label : null, confidence: known ? ranked[0].probability : fresh, ranked, fresh, state, trace };
   }
 
@@ -79,7 +81,7 @@ export class Learner {
     for (const slot of this.writes(trace)) this.written.set(slot, [number, this.name]);
     this.steps.push({
       step: number, label, guess, picture: base64(pixels), ...this.weights(trace),
-      head_reads: levels(trace.read_weights), head_writes: levels(trace.write_weights), contents: this.contents(trace), because,
+      ...this.heads(trace), contents: this.contents(trace), because,
     });
     this.steps.splice(0, this.steps.length - KEPT_STEPS);
     this.name = label;
@@ -119,7 +121,7 @@ export class Learner {
     const labels = [...this.codes.keys()];
     return {
       id: this.id, model: this.about.model, capacity: Math.min(this.about.capacity, MOST_SYMBOLS), taught: this.shown,
-      standalone: true,
+      standalone: true, slots: this.slots,
       symbols: labels.map((label) => {
         const own = this.examples.filter((example) => example.label === label);
         return { label, examples: own.length, pictures: own.slice(0, KEPT_THUMBNAILS).map(({ pixels }) => base64(pixels)) };
@@ -129,22 +131,44 @@ export class Learner {
   }
 
   last() {
-    const { read, write, usage } = this.steps.at(-1);
-    return { encoded: { read, write, usage } };
+    const { slots, shown, read, write, usage } = this.steps.at(-1);
+    return { encoded: { slots, shown, read, write, usage } };
   }
 
   /** Where a step read (mean over heads) and wrote (sum over heads), and the usage relative to its largest. */
   weights(trace) {
     if (trace.encoded) return trace.encoded;
     const reads = rowsOf(trace.read_weights, this.slots), usage = trace.usage ?? new Float32Array(this.slots);
+    const slots = this.shownSlots(trace), pick = (values) => slots.map((slot) => values[slot]);
     return {
-      read: levels(sum(reads).map((share) => share / reads.length)), write: levels(sum(rowsOf(trace.write_weights, this.slots))),
-      usage: levels(usage, Math.max(...usage)),
+      slots: this.slots, shown: slots.length === this.slots ? null : slots,
+      read: levels(pick(sum(reads).map((share) => share / reads.length))),
+      write: levels(pick(sum(rowsOf(trace.write_weights, this.slots)))), usage: levels(pick(usage), Math.max(...usage)),
     };
   }
 
-  contents({ memory }) {
-    const rows = rowsOf(memory.map(Math.abs), memory.length / this.slots), tops = rows.map((row) => Math.max(...row));
+  /** All slots, or those of a larger memory that matter most: as shown_slots of mann.web.encoding. */
+  shownSlots(trace) {
+    const all = [...Array(this.slots).keys()];
+    if (this.slots <= MOST_SLOTS) return all;
+    const reads = rowsOf(trace.read_weights, this.slots), writes = sum(rowsOf(trace.write_weights, this.slots));
+    const now = sum(reads).map((share, slot) => share / reads.length + writes[slot]);
+    const held = () => rowsOf(trace.memory, trace.memory.length / this.slots).map((row) => Math.max(...row.map(Math.abs)));
+    const used = trace.usage ?? held(), top = Math.max(...used, 1e-9);
+    const importance = all.map((slot) => used[slot] / top + (now[slot] > NOTICED ? 1 + now[slot] : 0));
+    return all.sort((a, b) => importance[b] - importance[a] || a - b).slice(0, MOST_SLOTS).sort((a, b) => a - b);
+  }
+
+  /** Where each head read and wrote, of the slots that are shown. */
+  heads(trace) {
+    const slots = this.shownSlots(trace);
+    const pick = (weights) => levels(rowsOf(weights, this.slots).flatMap((row) => slots.map((slot) => row[slot])));
+    return { head_reads: pick(trace.read_weights), head_writes: pick(trace.write_weights) };
+  }
+
+  contents(trace) {
+    const { memory } = trace, all = rowsOf(memory.map(Math.abs), memory.length / this.slots);
+    const rows = this.shownSlots(trace).map((slot) => all[slot]), tops = rows.map((row) => Math.max(...row));
     const top = Math.max(...tops), slots = 1 + Math.max(0, tops.findLastIndex((value) => value > 0.05 * top));
     return { slots, width: rows[0].length, values: levels(rows.slice(0, slots).flatMap((row) => Array.from(row)), top) };
   }
@@ -159,10 +183,10 @@ export class Learner {
     const slot = most(all), attentive = all[slot] >= ATTENTION;
     const now = this.writes(trace).includes(slot) ? [this.shown + 1, this.name] : undefined;
     const [step, name] = (attentive && (now ?? this.written.get(slot))) || [null, null];
-    return { slot: attentive ? slot + 1 : null, share: all[slot], step, name, heads: this.heads(trace, heads) };
+    return { slot: attentive ? slot + 1 : null, share: all[slot], step, name, heads: this.explainHeads(trace, heads) };
   }
 
-  heads(trace, reads) {
+  explainHeads(trace, reads) {
     const writes = rowsOf(trace.write_weights, this.slots);
     return reads.map((read, head) => {
       const write = writes[Math.min(head, writes.length - 1)];
