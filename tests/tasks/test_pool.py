@@ -149,6 +149,11 @@ def test_an_episode_depends_on_its_key_and_its_pool_alone(drawings):
         np.testing.assert_array_equal(ours, theirs[len(theirs) // 2 :])
 
 
+@pytest.mark.parametrize("task", [TASK, Classification(classes=6, labels="strings", pool=POOL)])
+def test_a_test_may_have_more_classes_than_the_pool(task):
+    assert task.resized(20).classes == 20 > POOL.classes
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -269,7 +269,10 @@ class Classification(Task, kind="classification"):
                 "for another number."
             )
         return dataclasses.replace(
-            self, classes=classes or self.classes, length=length or (0 if classes else self.length)
+            self,
+            classes=classes or self.classes,
+            length=length or (0 if classes else self.length),
+            pool=PoolConfig(),  # which is for training, and may have fewer classes
         )
 
     def stage(self, classes: int) -> Stage:

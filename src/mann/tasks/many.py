@@ -13,6 +13,7 @@ from mann.episodes import Episode, SharedPictures
 from mann.errors import MannError, check_range
 from mann.outputs import LettersOrNew
 from mann.tasks.classification import Classification, Tally
+from mann.tasks.pool import PoolConfig
 
 HEAVIEST = 20.0  # a step that is rarer than one in so many counts no more than that
 
@@ -87,7 +88,7 @@ class ManyThings(Classification, kind="many"):
         length = length or (0 if classes else self.length)
         if not classes:
             return dataclasses.replace(self, length=length)
-        return dataclasses.replace(self, classes=classes, fewest=classes, length=length)
+        return dataclasses.replace(self, classes=classes, fewest=classes, length=length, pool=PoolConfig())
 
     def smallest(self) -> "ManyThings":
         few = min(self.classes, 6)
