@@ -51,7 +51,7 @@ def main(runs: Path) -> None:
         else:
             result = {"late_gap": round(content["late_gap"]["value"], 4)}
         sources = config.task.load(config.data)
-        trainer = Trainer(config, sources.train, sources.held_out, distributed.make_mesh(config.batch))
+        trainer = Trainer(config, sources.train, sources.held_out, distributed.make_mesh(config.shares))
         state, _ = trainer.advance(trainer.initial_state(), config.dispatch)
         seconds = []
         for _ in range(DISPATCHES):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mann.data import Glyphs
 from mann.data.glyphs import load_glyphs
 from mann.data.render import Transform, prepare, render
 from mann.encoders import MLPConfig
@@ -17,6 +18,7 @@ from mann.models import ModelConfig, build_model
 from mann.tasks import Classification, ManyThings
 from mann.tasks.many import even_odds
 from mann.tasks.pool import PoolConfig
+from mann.training.config import Config
 
 POOL = PoolConfig(episodes=2, classes=8, drawings=3)
 TASK = ManyThings(classes=6, fewest=2, length=20, pool=POOL)
@@ -147,6 +149,13 @@ def test_an_episode_depends_on_its_key_and_its_pool_alone(drawings):
     together, later = TASK.draw_training(keys, drawings), TASK.draw_training(keys[2:], drawings)
     for ours, theirs in zip(jax.tree.leaves(later), jax.tree.leaves(together), strict=True):
         np.testing.assert_array_equal(ours, theirs[len(theirs) // 2 :])
+
+
+def test_a_run_uses_no_more_devices_than_there_are_pools():
+    config = Config(task=TASK, data=Glyphs(classes=40), batch=6, updates=500)
+    assert (config.shares, Config(task=Classification(), batch=6, updates=500).shares) == (3, 6)
+    with pytest.raises(MannError, match="make the batch \\(5\\) a multiple"):
+        Config(task=TASK, data=Glyphs(classes=40), batch=5, updates=500)
 
 
 @pytest.mark.parametrize("task", [TASK, Classification(classes=6, labels="strings", pool=POOL)])

@@ -31,7 +31,7 @@ def test_one_process_takes_as_many_devices_as_share_the_batch_evenly(batch, devi
 
 
 def test_several_processes_refuse_a_batch_that_cannot_be_shared_evenly(partner):
-    with pytest.raises(MannError, match=r"batch of 5 cannot be split evenly over 2 devices.*multiple"):
+    with pytest.raises(MannError, match=r"batch of 5 shares cannot be split evenly over 2 devices.*multiple"):
         distributed.make_mesh(5)
     assert distributed.make_mesh(6).size == 2
 

@@ -71,7 +71,7 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
     config, updates = setting.config, setting.config.dispatch
     before = environment()
     drawings = parts.random_drawings(setting.classes, setting.drawings)
-    mesh = make_mesh(config.batch)
+    mesh = make_mesh(config.shares)
     trainer = Trainer(config, drawings, None, mesh)
     state = trainer.initial_state()
     snapshot = jax.tree.map(jnp.copy, state)
@@ -156,7 +156,10 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
 
 def measure_networks(setting: Setting, report: Report) -> dict[str, dict[str, Any]]:
     """The gradient of every weight for each network: as it runs by default (`ms`), and without the kernel."""
-    mesh, drawings = make_mesh(setting.config.batch), parts.random_drawings(setting.classes, setting.drawings)
+    mesh, drawings = (
+        make_mesh(setting.config.shares),
+        parts.random_drawings(setting.classes, setting.drawings),
+    )
     works = {}
     for name, changes in NETWORKS.items():
         config = dataclasses.replace(

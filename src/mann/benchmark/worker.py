@@ -111,7 +111,7 @@ def growth(setting: "Setting") -> dict[str, Any]:
     from mann.training.distributed import make_mesh
     from mann.training.trainer import Trainer
 
-    mesh = make_mesh(setting.config.batch)
+    mesh = make_mesh(setting.config.shares)
     drawings = parts.random_drawings(setting.classes, setting.drawings)
     trainer = Trainer(setting.config, drawings, None, mesh)
     work = parts.update_work(trainer, trainer.initial_state(), UPDATES)

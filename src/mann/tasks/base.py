@@ -197,6 +197,11 @@ class Task(Part):
         """
         return jax.vmap(self.draw, in_axes=(0, None, None))(keys, source, size)
 
+    @property
+    def together(self) -> int:
+        """Episodes of an update that share something, so that they must be on one device."""
+        return 1
+
     def draw_training(
         self, keys: Key[Array, "batch"], source: Any = None, size: Int[Array, "2"] | None = None
     ) -> Any:

@@ -200,6 +200,10 @@ class Classification(Task, kind="classification"):
         pixels = render(source, chosen[which], drawing, Transform(rotation, shift, quarter))
         return Episode(pixels, encoded[which], which, instances, mask)
 
+    @property
+    def together(self) -> int:
+        return self.pool.episodes or 1
+
     def draw_training(
         self, keys: Key[Array, "batch"], source: Drawings | None = None, size: Int[Array, "2"] | None = None
     ) -> Episode:

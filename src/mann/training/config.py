@@ -71,6 +71,10 @@ class Config:
         if not 0 <= self.averaging < 1:
             raise MannError(f"The decay of the averaged weights must lie in [0, 1), not {self.averaging}.")
         self._check_multiple("evaluate_every", self.evaluate_every)
+        if self.batch % self.task.together:
+            raise MannError(
+                f"{self.task.together} episodes share a pool: make the batch ({self.batch}) a multiple of it."
+            )
         if self.curriculum.every:
             if self.task.stage(self.curriculum.start).size[0] < self.curriculum.start:
                 raise MannError(
@@ -84,6 +88,11 @@ class Config:
             raise MannError("This task needs pictures: choose a data set, such as omniglot or glyphs.")
         if not self.task.needs_data and self.data.has_pictures:
             raise MannError("This task draws its episodes from no data set: set data to none.")
+
+    @property
+    def shares(self) -> int:
+        """Into how many shares the batch can be split over devices."""
+        return self.batch // self.task.together
 
     def _check_multiple(self, name: str, value: int) -> None:
         if value % self.dispatch:

@@ -32,14 +32,14 @@ def is_main() -> bool:
     return jax.process_index() == 0
 
 
-def make_mesh(batch: int) -> Mesh:
-    """All devices of all processes; in a single process, as many as the batch can be split over evenly."""
+def make_mesh(shares: int) -> Mesh:
+    """All devices of all processes; in a single process, as many as the shares of a batch can be spread over."""
     devices = jax.devices()
     if jax.process_count() == 1:
-        devices = devices[: max(n for n in range(1, len(devices) + 1) if batch % n == 0)]
-    elif batch % len(devices):
+        devices = devices[: max(n for n in range(1, len(devices) + 1) if shares % n == 0)]
+    elif shares % len(devices):
         raise MannError(
-            f"A batch of {batch} cannot be split evenly over {len(devices)} devices: make it a multiple."
+            f"A batch of {shares} shares cannot be split evenly over {len(devices)} devices: make it a multiple."
         )
     return Mesh(np.array(devices), (AXIS,))
 

@@ -120,7 +120,7 @@ def _in_folder(
             with distributed.together():
                 run.refuse_if_used()  # at once, not after the data is loaded
         config.optimiser.check_length(config.updates)
-        mesh = distributed.make_mesh(config.batch)
+        mesh = distributed.make_mesh(config.shares)
         local_batch = config.batch * len(mesh.local_devices) // mesh.size
         check_memory(config.task, config.model, config.data.format, local_batch, training=True)
         check_memory(config.task, config.model, config.data.format, config.evaluate_episodes)
