@@ -36,6 +36,8 @@ class Drawings(NamedTuple):
     """0 (paper) … 255 (ink); colour pictures have an axis of channels before the grid."""
     counts: Int[Array, "classes"]
     """Real drawings of each class."""
+    alphabets: Int[Array, "classes"] | None = None
+    """The alphabet of each class, as a number; None where classes have none."""
 
     @property
     def format(self) -> PictureFormat:
@@ -101,7 +103,11 @@ def prepare(dataset: ImageSet, chunk: int = 2000) -> Drawings:
         for i in range(0, len(flat), chunk)
     ]
     grids = np.concatenate(parts).reshape(classes, drawings, *channels, grid, grid)
-    return Drawings(jnp.asarray(grids), jnp.asarray(dataset.counts, jnp.int32))
+    alphabets = None
+    if dataset.alphabets:
+        numbers = np.unique(dataset.alphabets, return_inverse=True)[1]
+        alphabets = jnp.asarray(numbers, jnp.int32)
+    return Drawings(jnp.asarray(grids), jnp.asarray(dataset.counts, jnp.int32), alphabets)
 
 
 def downscale_matrix(height: int, side: int) -> Float32[np.ndarray, "side height"]:
