@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from mann.data.render import Drawings, Transform, random_transform, render
+from mann.data.render import Drawings, Transform, random_distortion, random_transform, render
 from mann.episodes import choose_below, sample_distinct
 from mann.errors import MannError, check_range
 from mann.tasks.alphabets import Alphabets, choose_classes
 
 MOST = 2**16
+MOST_DISTORTED = 0.3  # past it, drawings may collapse to a line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +36,15 @@ class PoolConfig:
     """Classes in a pool; the episode's are some of them."""
     drawings: int = 6
     """Drawings of each class in a pool."""
+    distortion: float = 0.0
+    """How far each drawing is stretched and sheared, at random, besides the usual augmentation: the standard
+    deviation of the entries of a matrix. Drawings of tests are not."""
 
     def __post_init__(self) -> None:
         check_range("The episodes that share a pool", self.episodes, 0, MOST)
         check_range("The classes of a pool", self.classes, 1, MOST)
         check_range("The drawings per class of a pool", self.drawings, 1, MOST)
+        check_range("The distortion of a pool", self.distortion, 0.0, MOST_DISTORTED)
 
     def pools(self, episodes: int) -> int:
         """How many pools that many episodes need.
@@ -89,10 +94,13 @@ class PoolConfig:
         rotation, shift = random_transform(jax.random.uniform(keys[2], (pictures, 3)), source.format.side)
         quarter = choose_below(jax.random.uniform(keys[3], (self.classes,)), 4)
         quarter = jnp.repeat(quarter[alike], self.drawings)
+        distortion = None
         if not augment:
             rotation, shift, quarter = (jnp.zeros_like(x) for x in (rotation, shift, quarter))
+        elif self.distortion:
+            distortion = random_distortion(jax.random.fold_in(key, 0), pictures, self.distortion)
         classes = jnp.repeat(chosen, self.drawings)
-        return render(source, classes, drawings, Transform(rotation, shift, quarter)), alike
+        return render(source, classes, drawings, Transform(rotation, shift, quarter, distortion)), alike
 
     def arrange(
         self, key: PRNGKeyArray, alike: Int[Array, "classes"], active: int | Int[Array, ""], steps: int
