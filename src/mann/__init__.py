@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from mann.online import OneShotLearner as OneShotLearner
     from mann.runtime import prepare_jax as prepare_jax
     from mann.runtime import use_devices as use_devices
+    from mann.tasks import Asking as Asking
     from mann.tasks import Classification as Classification
     from mann.tasks import ManyThings as ManyThings
     from mann.tasks import Regression as Regression
@@ -102,7 +103,7 @@ _NAMES = {
     "mann.models": "PAPER_MODEL Model ModelConfig build_model",
     "mann.online": "Example Look OneShotLearner",
     "mann.runtime": "prepare_jax use_devices",
-    "mann.tasks": "Classification ManyThings Regression Task",
+    "mann.tasks": "Asking Classification ManyThings Regression Task",
     "mann.teaching": "TaughtOnce teach_once",
     "mann.trained": "Trained load_trained pretrained_names save_trained with_slots",
     "mann.training.config": "Config CurriculumConfig",

@@ -47,7 +47,10 @@ class Output(eqx.Module):
 
 
 class Letters(Output):
-    """One independent categorical per letter of a label code; a label is right if every letter is."""
+    """One independent categorical per letter of a label code; a label is right if every letter is.
+
+    The letters are the first numbers of an output; a subclass may state more after them.
+    """
 
     code: LabelCode = eqx.field(static=True)
 
@@ -55,10 +58,14 @@ class Letters(Output):
     def size(self) -> int:
         return self.code.size
 
+    def letters(self, outputs: Float[Array, "*batch size"]) -> Float[Array, "*batch letters alphabet"]:
+        """What the output layer gave for each letter."""
+        return self.code.split(outputs[..., : self.code.size])
+
     def log_probabilities(
         self, outputs: Float[Array, "*batch size"]
     ) -> Float[Array, "*batch letters alphabet"]:
-        return jax.nn.log_softmax(self.code.split(outputs), axis=-1)
+        return jax.nn.log_softmax(self.letters(outputs), axis=-1)
 
     def nll(
         self, outputs: Float[Array, "*batch size"], target: Float[Array, "*batch label"]
@@ -70,15 +77,24 @@ class Letters(Output):
         return None
 
     def predict(self, outputs: Float[Array, "*batch size"]) -> Float[Array, "*batch label"]:
-        letters = jnp.argmax(self.code.split(outputs), axis=-1)
-        return jax.nn.one_hot(letters, self.code.alphabet).reshape(outputs.shape)
+        letters = jnp.argmax(self.letters(outputs), axis=-1)
+        return jax.nn.one_hot(letters, self.code.alphabet).reshape(*outputs.shape[:-1], self.code.size)
 
     def correct(
         self, outputs: Float[Array, "*batch size"], target: Float[Array, "*batch label"]
     ) -> Bool[Array, "*batch"]:
         """Whether the most probable label is the target."""
-        guess = jnp.argmax(self.code.split(outputs), axis=-1)
+        guess = jnp.argmax(self.letters(outputs), axis=-1)
         return jnp.all(guess == jnp.argmax(self.code.split(target), axis=-1), axis=-1)
+
+    def sureness(self, outputs: Float[Array, "*batch size"]) -> Float[Array, "*batch"]:
+        """How probable its answer is: as its least sure letter, and not at all as far as this is something new.
+
+        Letters share their doubts, so that their product would count the same one several times.
+        """
+        sure = jnp.min(jnp.max(jnp.exp(self.log_probabilities(outputs)), axis=-1), axis=-1)
+        new = self.new(outputs)
+        return sure if new is None else (1 - new) * sure
 
 
 class LettersOrNew(Letters):
@@ -101,18 +117,21 @@ class LettersOrNew(Letters):
         """−log of the probability stated for what is the case, new or known, in nats."""
         return jax.nn.softplus(jnp.where(is_new, -outputs[..., -1], outputs[..., -1]))
 
-    def log_probabilities(
-        self, outputs: Float[Array, "*batch size"]
-    ) -> Float[Array, "*batch letters alphabet"]:
-        return super().log_probabilities(outputs[..., :-1])
 
-    def predict(self, outputs: Float[Array, "*batch size"]) -> Float[Array, "*batch label"]:
-        return super().predict(outputs[..., :-1])
+class LettersOrAsk(Letters):
+    """The letters of a label, and two numbers more: what it is worth to ask for the label instead of naming it."""
 
-    def correct(
-        self, outputs: Float[Array, "*batch size"], target: Float[Array, "*batch label"]
-    ) -> Bool[Array, "*batch"]:
-        return super().correct(outputs[..., :-1], target)
+    @property
+    def size(self) -> int:
+        return self.code.size + 2
+
+    def worth(self, outputs: Float[Array, "*batch size"]) -> Float[Array, "*batch"]:
+        """How much more all answers of the episode earn if it asks now, this one included, before any price."""
+        return outputs[..., -2]
+
+    def requests(self, outputs: Float[Array, "*batch size"]) -> Float[Array, "*batch"]:
+        """How many requests more there are in the episode if it asks now: this one, less those that it saves."""
+        return 1 + outputs[..., -1]
 
 
 def gaussian_nll(

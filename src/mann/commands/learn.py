@@ -30,6 +30,10 @@ could not be used.
     mann learn symbols --json -             the same as JSON, on standard output
     mann learn symbols --show-seen seen.png what the network saw of each picture
     mann learn symbols --model runs/mine    a model of your own
+    mann learn symbols --unsure             asks you for the names of those it is unsure about, and learns them
+
+With --unsure the pictures of ask/ are gone through in order, show/ may be missing, and each name that you type goes
+in at once, so that the next picture of the same thing is known; an empty line means that you do not know either.
 """
 
 
@@ -45,6 +49,10 @@ class Arguments:
     """Which random codes the labels get."""
     save: str = ""
     """Keep the learner, after all examples, in this file; OneShotLearner.load reads it."""
+    unsure: bool = False
+    """Ask for the name of a picture, one line of standard input, where its answer is likely to be wrong."""
+    cost: float = 0.3
+    """With --unsure: of a question, where a wrong answer costs 1. It asks if a mistake is more probable."""
     show_seen: str = ""
     """Draw what the network saw of each picture, beside it, in this file (PNG)."""
 
@@ -57,7 +65,7 @@ def main(arguments: list[str]) -> int:
     from mann.data.folder import list_images
 
     folder = Path(options.folder).expanduser()
-    examples, left_out = list_images(folder / "show")
+    examples, left_out = ([], {}) if _may_miss(folder / "show", options) else list_images(folder / "show")
     questions, others = list_images(folder / "ask")
     left_out |= others
     for path, reason in left_out.items():
@@ -66,16 +74,23 @@ def main(arguments: list[str]) -> int:
     prepare_jax(1)
     from mann.figures.seen import draw_seen
     from mann.online import OneShotLearner
+    from mann.online.answers import check_cost
 
     learner = OneShotLearner.from_pretrained(options.model, seed=options.seed)
-    seen = [_teach(learner, path) for path in examples]
-    if options.save:
-        learner.save(options.save)
+    if options.unsure:
+        check_cost(options.cost)
+    seen = [_teach(learner, path, path.stem) for path in examples]
     answers = []
     for path in questions:
-        answer, picture = _ask(learner, path)
+        told = _be_told(learner, path, options.cost) if options.unsure else ""
+        if told:
+            answer, picture = {"file": path.name, "told": told}, _teach(learner, path, told)
+        else:
+            answer, picture = _ask(learner, path)
         answers.append(answer)
         seen.append(picture)
+    if options.save:
+        learner.save(options.save)
     for picture in seen:
         if picture.seen is not None and picture.warning:
             print(
@@ -105,12 +120,31 @@ def _check_labels(folder: Path, examples: list[Path]) -> None:
         )
 
 
-def _teach(learner: "OneShotLearner", path: Path) -> "Seen":
+def _may_miss(folder: Path, options: Arguments) -> bool:
+    """With --unsure, all names can be asked for."""
+    return options.unsure and not folder.exists()
+
+
+def _be_told(learner: "OneShotLearner", path: Path, cost: float) -> str:
+    """The name of a picture, from standard input, if it is worth asking for; else nothing."""
+    try:
+        picture = learner.prepare(path)
+    except MannError:  # which `_ask` will state
+        return ""
+    if not learner.ask_one(picture, cost):
+        return ""
+    guess = learner.predict_one(picture)
+    hint = "something new" if guess is None else f"perhaps {guess}"
+    print(f"What is {path.name} ({hint})? ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def _teach(learner: "OneShotLearner", path: Path, label: str) -> "Seen":
     from mann.figures.seen import Seen
 
     picture = learner.prepare(path)
-    learner.learn_one(picture, path.stem)
-    return Seen(path, f"shown: {path.stem}", picture, _warning(picture))
+    learner.learn_one(picture, label)
+    return Seen(path, f"shown: {label}", picture, _warning(picture))
 
 
 def _ask(learner: "OneShotLearner", path: Path) -> tuple[dict[str, Any], "Seen"]:
@@ -163,11 +197,15 @@ def _print_table(result: dict[str, Any]) -> None:
     from mann.commands.console import plain_console, plain_table
 
     console = plain_console()
-    console.print(Text(f"{result['model']} was shown once: {', '.join(result['shown'])}"))
+    shown = ", ".join(result["shown"]) or "nothing"
+    console.print(Text(f"{result['model']} was shown once: {shown}"))
     table = plain_table(left=("picture", "prediction"), right=("probability", "something new"))
     for answer in result["predictions"]:
         if "error" in answer:
             table.add_row(Text(answer["file"]), Text(answer["error"], style="red"), "", "")
+            continue
+        if "told" in answer:
+            table.add_row(Text(answer["file"]), Text(answer["told"]), "told", "")
             continue
         known = answer["prediction"] is not None
         new = answer["something_new"]

@@ -26,6 +26,7 @@ EXPERIMENTS = {  # in the order in which they are shown: the paper's, then ours
     "curriculum": "15 to 25 classes in training, tested on 50 to 100",
     "capacity": "25 to 400 classes, dense and sparse access; time and memory of a step by the slots",
     "regression": "functions of a Gaussian process in 1, 2 and 3 dimensions, beside the exact process",
+    "asking": "labels only where the network asks for them, at every price, beside the rule that asks when unsure",
     "transfer": "trained on glyphs, tested on Omniglot, and the other way round",
     "learning_rates": "the baselines' learning rates, tuned on held-out training classes",
     "ablation": "the ambiguities of the paper, one changed at a time",

@@ -17,7 +17,7 @@ SETTINGS = {
     "5-onehot": PRESETS["omniglot-5"],
     "5-strings": PRESETS["omniglot-5-strings"],
     "15-strings": PRESETS["omniglot-15-strings"],
-    **{name: PRESETS[name] for name in ("gp-1d", "gp-2d", "gp-3d")},
+    **{name: PRESETS[name] for name in ("gp-1d", "gp-2d", "gp-3d", "asking-3")},
 }
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -35,6 +35,8 @@ class Record(TypedDict, total=False):
     metrics: list[dict[str, Any]]  # of the run, thinned
     model: str  # of a network that ships
     costs: list[dict[str, Any]]  # time and memory by the slots of the memory
+    prices: list[dict[str, Any]]  # asking: `Evaluation.to_json`, one per price
+    held_out: list[dict[str, Any]]  # asking by a rule: what its thresholds bring on held-out classes
     along_x: dict[str, Any]  # regression in one dimension: predictions everywhere
 
 

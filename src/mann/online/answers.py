@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32
 
+from mann.errors import MannError
 from mann.memory import MemoryTrace
 from mann.outputs import Letters
 
@@ -37,6 +38,18 @@ def choose_answer(probabilities: dict[Label, float], threshold: float | None) ->
     if threshold is None or not known:
         return max(probabilities, key=probabilities.__getitem__)
     return None if probabilities[None] >= threshold else max(known, key=known.__getitem__)
+
+
+def check_cost(cost: float) -> None:
+    """Refuse a cost of a request that cannot be meant."""
+    if not 0 <= cost <= 1:
+        raise MannError(f"The cost of a request lies between 0 and 1, where 1 is a wrong answer, not {cost}.")
+
+
+def worth_asking(probabilities: dict[Label, float], cost: float) -> bool:
+    """Whether the best label is wrong with a probability above the cost; always while there is no label."""
+    known = [chance for label, chance in probabilities.items() if label is not None]
+    return not known or 1 - max(known) > cost
 
 
 def label_probabilities(

@@ -16,13 +16,21 @@ from mann.errors import MannError, check_seed
 from mann.files import dump_arrays, load_arrays, parse_arrays, save_arrays
 from mann.memory import MemoryTrace
 from mann.online import knowledge, saved
-from mann.online.answers import Label, Look, choose_answer, label_probabilities
+from mann.online.answers import (
+    Label,
+    Look,
+    check_cost,
+    choose_answer,
+    label_probabilities,
+    worth_asking,
+)
 from mann.online.examples import Example, Keep, Picture, Prepared, check_keep, prepare_picture
 from mann.online.knowledge import Knowledge, check_label
 from mann.online.network import Network, compile_network
 from mann.trained import Trained, load_trained, pretrained_names, with_slots
 
 DEFAULT_MODEL = "omniglot-many"  # five things or hundreds, and an honest "this is new"
+COST = 0.3  # of a request for a label, in wrong answers: near the best on held-out classes (docs/asking.md)
 
 
 def default_model() -> str:
@@ -224,6 +232,33 @@ class OneShotLearner:
             MannError: for what cannot be read as a picture.
         """
         return self.choose(self.predict_proba_one(image))
+
+    def ask_one(self, image: Picture, cost: float = COST) -> bool:
+        """Whether it is worth asking somebody for the label of this picture, to `learn_one` it.
+
+        The gain is the probability that its best label would be wrong, that of something new included; it is worth
+        asking if that exceeds the cost. Leaves no trace in the memory.
+
+        Args:
+            image: a path, a PIL image or an array.
+            cost: of a request, where a wrong answer costs 1: at 0 it asks about everything, at 1 about nothing but
+                while it knows no label.
+
+        Raises:
+            MannError: for a cost that is not between 0 and 1, or what cannot be read as a picture.
+
+        Examples:
+            >>> import mann
+            >>> learner = mann.OneShotLearner.from_pretrained(seed=0)
+            >>> ankhs, bells = mann.Glyphs(classes=3).load().images[1:]
+            >>> learner.ask_one(ankhs[0])
+            True
+            >>> learner.learn_one(ankhs[0], "ankh")
+            >>> learner.ask_one(ankhs[1]), learner.ask_one(bells[0])
+            (False, True)
+        """
+        check_cost(cost)
+        return worth_asking(self.predict_proba_one(image), cost)
 
     def choose(self, probabilities: dict[Label, float]) -> Label | None:
         """The answer that this learner gives for some probabilities: a label, or None for something new."""

@@ -1,6 +1,7 @@
 """Tasks: where episodes come from, how they are drawn, their loss, what is counted and reported."""
 
 from mann.tasks.alphabets import Alphabets
+from mann.tasks.asking import Asking, AskingResult
 from mann.tasks.base import Result, ResultTable, Sources, Stage, Task, Unseen
 from mann.tasks.classification import AccuracyByInstance, Classification
 from mann.tasks.many import ManyThings
@@ -9,6 +10,8 @@ from mann.tasks.regression import LikelihoodByStep, Regression
 __all__ = [
     "AccuracyByInstance",
     "Alphabets",
+    "Asking",
+    "AskingResult",
     "Classification",
     "LikelihoodByStep",
     "ManyThings",

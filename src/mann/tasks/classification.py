@@ -201,15 +201,16 @@ class Classification(Task, kind="classification"):
             drawing = order[which, (instances - 1) % available[which]]
 
         rotation, shift = random_transform(for_transform.reshape(steps, 3), source.format.side)
-        quarter = turns[which]
-        if not self.augment:
-            rotation, shift, quarter = (
-                jnp.zeros_like(rotation),
-                jnp.zeros_like(shift),
-                jnp.zeros_like(quarter),
-            )
-        pixels = render(source, chosen[which], drawing, Transform(rotation, shift, quarter))
+        pixels = render(source, chosen[which], drawing, self.transform(rotation, shift, turns[which]))
         return Episode(pixels, encoded[which], which, instances, mask)
+
+    def transform(
+        self, rotation: Float[Array, "time"], shift: Float[Array, "time 2"], quarter: Int[Array, "time"]
+    ) -> Transform:
+        """What of the paper's augmentation is done to the pictures of an episode: all of it, or nothing."""
+        if self.augment:
+            return Transform(rotation, shift, quarter)
+        return Transform(jnp.zeros_like(rotation), jnp.zeros_like(shift), jnp.zeros_like(quarter))
 
     @property
     def together(self) -> int:

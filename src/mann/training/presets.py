@@ -6,7 +6,7 @@ from mann.data.functions import GaussianProcess
 from mann.encoders import ConvStackConfig, EncoderConfig, MLPConfig
 from mann.memory import KeyValueConfig, LRUAConfig
 from mann.models import PAPER_MODEL, ModelConfig
-from mann.tasks import Classification, ManyThings, Regression
+from mann.tasks import Asking, Classification, ManyThings, Regression
 from mann.tasks.pool import PoolConfig
 from mann.training.config import Config
 from mann.training.optimisers import AdamW, Muon, RMSProp
@@ -84,6 +84,15 @@ PRESETS: dict[str, Config] = {
         ConvStackConfig(maps=(64, 64, 96, 128), strides=(2, 2, 2, 1), features=128), side=28
     ),
     "omniglot-many-pixels": _many(MLPConfig(hidden=768, layers=3, features=256), side=20),
+    "asking-3": Config(
+        task=Asking(classes=3),
+        model=ModelConfig(memory=LRUAConfig(slots=32)),
+        data=Omniglot(mirror=True),
+        updates=10_000,
+        batch=32,
+        evaluate_every=500,
+        averaging=0.999,
+    ),
     "glyphs-5": Config(
         task=Classification(classes=5),
         data=Glyphs(),
@@ -102,7 +111,8 @@ PRESETS: dict[str, Config] = {
     "gp-3d": _functions(3, length_scale=1.5),
 }
 """The first three train the models that the paper tables; `omniglot-many` and `omniglot-many-pixels` are for few
-things or many, with keys apart from values, by convolutions and from pixels alone; `paper` is the literal cell and
+things or many, with keys apart from values, by convolutions and from pixels alone; `asking-3` decides which labels
+to ask for (docs/asking.md); `paper` is the literal cell and
 optimiser; the last three are the paper's regression (docs/regression.md says why these length scales)."""
 
 QUICKSTART = Config(
