@@ -1,5 +1,6 @@
 """`mann learn`: drawings, photographs of drawings, and what cannot be used."""
 
+import io
 import json
 from pathlib import Path
 
@@ -127,3 +128,28 @@ def test_one_unusable_example_ends_the_run(tmp_path, capsys):
     (tmp_path / "show" / "broken.png").write_bytes(b"no image")
     assert main(["learn", str(tmp_path), "--model", "omniglot-5"]) == 2
     assert "show/broken.png: it is not a readable image" in capsys.readouterr().err
+
+
+def test_it_asks_for_names_only_where_it_is_unsure_and_learns_them(tmp_path, capsys, monkeypatch):
+    """Nothing is shown before; the second picture of a thing is known from the first."""
+    (tmp_path / "ask").mkdir()
+    for number, (name, seed) in enumerate([("ring", 0), ("cross", 0), ("ring", 1), ("cross", 1)]):
+        sketch(name, seed).save(tmp_path / "ask" / f"{number}.png")
+    (tmp_path / "ask" / "4.png").write_bytes(b"no picture")
+    monkeypatch.setattr("sys.stdin", io.StringIO("ring\ncross\n"))
+    kept = tmp_path / "kept"
+    arguments = ["learn", str(tmp_path), "--unsure", "--cost", "0.6", "--model", "omniglot-5"]
+    assert main([*arguments, "--json", "-", "--save", str(kept)]) == 1
+    captured = capsys.readouterr()
+    answers = json.loads(captured.out)["predictions"]
+    assert [answer.get("told") for answer in answers[:4]] == ["ring", "cross", None, None]
+    assert [answer["prediction"] for answer in answers[2:4]] == ["ring", "cross"]
+    assert "error" in answers[4]
+    assert captured.err.count("What is ") == 2
+    assert OneShotLearner.load(kept).labels == ("ring", "cross")
+    # Where nobody answers it goes on without, and says what it thinks.
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main([*arguments, "--json", "-"]) == 1
+    assert all(a["prediction"] is None for a in json.loads(capsys.readouterr().out)["predictions"][:4])
+    assert main([*arguments, "--cost", "2"]) == 2
+    assert "cost of a request" in capsys.readouterr().err

@@ -360,3 +360,20 @@ def test_accuracy_by_instance_is_that_of_mann_eval(shipped, monkeypatch, shared_
     weights = count[:, later].sum(axis=0)
     expected = np.average([row["accuracy"] for row in card[1:]], weights=weights)
     assert abs(ours.value - expected) <= ours.high - ours.low
+
+
+def test_a_label_is_worth_asking_for_where_a_mistake_is_more_probable_than_its_cost():
+    learner = OneShotLearner.from_pretrained("omniglot-5", seed=0)
+    ring, other = sketch("ring", 0), sketch("ring", 1)
+    assert learner.ask_one(ring, cost=1.0)  # nothing is known yet
+    learner.learn_one(ring, "ring")
+    learner.learn_one(sketch("cross", 0), "cross")
+    before = learner.predict_proba_one(other)
+    wrong = 1 - max(before["ring"], before["cross"])  # something new included
+    assert 0 < wrong < 1
+    assert learner.ask_one(other, cost=wrong / 2)
+    assert not learner.ask_one(other, cost=(1 + wrong) / 2)
+    assert learner.predict_proba_one(other) == before  # it left no trace
+    for cost in (-0.1, 1.1, float("nan")):
+        with pytest.raises(MannError, match="cost of a request"):
+            learner.ask_one(other, cost=cost)

@@ -51,7 +51,7 @@ class Arguments:
     """Keep the learner, after all examples, in this file; OneShotLearner.load reads it."""
     unsure: bool = False
     """Ask for the name of a picture, one line of standard input, where its answer is likely to be wrong."""
-    cost: float = 0.3
+    cost: float = 0.5
     """With --unsure: of a question, where a wrong answer costs 1. It asks if a mistake is more probable."""
     show_seen: str = ""
     """Draw what the network saw of each picture, beside it, in this file (PNG)."""

@@ -30,7 +30,7 @@ from mann.online.network import Network, compile_network
 from mann.trained import Trained, load_trained, pretrained_names, with_slots
 
 DEFAULT_MODEL = "omniglot-many"  # five things or hundreds, and an honest "this is new"
-COST = 0.3  # of a request for a label, in wrong answers: near the best on held-out classes (docs/asking.md)
+COST = 0.5  # of a request for a label, in wrong answers: it asks where it is rather wrong than right
 
 
 def default_model() -> str:

@@ -216,7 +216,7 @@ class Asking(Classification, kind="asking"):
         asked = jax.lax.cond(
             jnp.all(episodes.forced != UNDECIDED),
             lambda: episodes.forced == 1,
-            lambda: self._decide(frozen, start, episodes),
+            lambda: self.play(frozen, episodes, start).asked,
         )
         labels = jnp.where(asked[..., None], episodes.targets, 0.0)
         outputs, last, _ = network.unroll_batch(
@@ -233,25 +233,33 @@ class Asking(Classification, kind="asking"):
         number = jnp.broadcast_to(jnp.log10(price)[..., None], (*labels.shape[:-1], 1))
         return jnp.concatenate([labels, number], axis=-1)
 
-    def _decide(self, network: Network, state: Any, episodes: AskingEpisode) -> Bool[Array, "batch time"]:
-        """Where it asks, one step at a time."""
+    def play(self, network: Network, episodes: AskingEpisode, state: Any = None) -> Asked:
+        """What a network does, one step at a time: all that a test needs.
+
+        Args:
+            network: a `Model`, or what has its methods.
+            episodes: a batch of them.
+            state: a batch of states to start from; wiped ones if left out.
+        """
         batch = len(episodes.inputs)
         if state is None:
             start = network.initial_state()
             state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, *leaf.shape)), start)
 
-        def step(carry: tuple[Any, Array, Array], now: tuple[Array, Array, Array]) -> tuple[Any, Array]:
+        def step(carry: tuple[Any, Array, Array], now: tuple[Array, Array, Array]) -> tuple[Any, Asked]:
             state, label, told = carry
             x, target, forced = now
             outputs, state = jax.vmap(network.step)(x, self._beside(label, episodes.price), state)
             wants = self.wants(outputs, episodes, told)
             asks = jnp.where(forced == UNDECIDED, wants, forced == 1)
-            return (state, jnp.where(asks[:, None], target, 0.0), told | asks), asks
+            return (state, jnp.where(asks[:, None], target, 0.0), told | asks), Asked(outputs, asks)
 
         by_time = (episodes.inputs, episodes.targets, episodes.forced)
         by_time = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), by_time)
         start = (state, jnp.zeros_like(episodes.targets[:, 0]), jnp.zeros(batch, bool))
-        return jax.lax.scan(step, start, by_time)[1].T
+        done: Asked = jax.lax.scan(step, start, by_time)[1]
+        played: Asked = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), done)
+        return played
 
     def loss(self, outputs: Asked, episodes: AskingEpisode) -> Float[Array, "batch"]:
         """−log p(y_t) of every step, asked or not; and of pairs, how wrong it was about what a request is worth."""
