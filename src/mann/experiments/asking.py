@@ -158,6 +158,8 @@ class ShippedAsker(Shipped):
     """The network behind `OneShotLearner`, under the rule."""
 
     classes: int = 3
+    share: float = 0.25
+    """Of the test episodes: every step goes through convolutions."""
 
     @property
     def task(self) -> Asking:
@@ -165,13 +167,14 @@ class ShippedAsker(Shipped):
         return Asking(classes=self.classes, labels="strings", asks="unsure", novelty=True)
 
     def description(self) -> dict[str, Any]:
-        return super().description() | {"classes": self.classes}
+        return super().description() | {"classes": self.classes, "share": self.share}
 
     def measure(self, folder: Path, episodes: int) -> Record | None:
         trained = load_trained(self.model)._replace(name=self.name)
         data = self.data or trained.config.data
         record: Record = {"trained_on": trained.description["classes"], "evaluations": []}
-        record |= measure_prices(trained, self.task, data, episodes)  # type: ignore[typeddict-item]
+        few = max(2, round(self.share * episodes))
+        record |= measure_prices(trained, self.task, data, few)  # type: ignore[typeddict-item]
         return record
 
 
