@@ -30,7 +30,8 @@ class Options:
     resume: str = ""
     """Continue the run in this folder from its newest valid checkpoint."""
     start: str = ""
-    """Start from the weights of this model, wherever they fit: a shipped name, a run folder or a file."""
+    """Start from the weights of this model, wherever they fit: a shipped name, a run folder or a file. Empty means as
+    the preset says (omniglot-many for those that end in conv, else random); none means random."""
     devices: int = 0
     """CPU devices to split the batch over; 0 means one for each core. Ignored on an accelerator."""
     tensorboard: bool = False
@@ -47,7 +48,7 @@ class Options:
 
 def main(arguments: list[str]) -> int:
     from mann.training.config import Config
-    from mann.training.presets import PRESETS, describe
+    from mann.training.presets import PRESETS, STARTS, describe
 
     words = list(arguments)
     name, preset = take_preset(words)
@@ -78,6 +79,8 @@ def main(arguments: list[str]) -> int:
         raise MannError(
             "--coordinator and --distributed are two ways to find the others: leave out one of them."
         )
+    if not options.start:
+        options = dataclasses.replace(options, start=STARTS.get(name, ""))
     prepare_jax(options.devices)
     folder = Path(options.resume or options.run or f"runs/{Path(name).stem}")
     if not options.distributed and not options.coordinator:
@@ -100,7 +103,7 @@ def _train(options: Options, config: "Config", folder: Path) -> int:
     if options.resume:
         result = resume(folder, observers=observers, tensorboard=options.tensorboard)
     else:
-        start = load_trained(options.start) if options.start else None
+        start = load_trained(options.start) if options.start not in ("", "none") else None
         result = train(config, folder, start=start, observers=observers, tensorboard=options.tensorboard)
     if not distributed.is_main():
         return 0
