@@ -47,7 +47,7 @@ def test_symbols_are_bounded(learner, monkeypatch):
     session = Session(learner.sibling())
     for label in ("one", "two", "one"):
         session.teach(prepare_picture(sketch("ring", 0)), label)
-    with pytest.raises(MannError, match="keeps 2 symbols: start again"):
+    with pytest.raises(MannError, match="keeps 2 symbols: forget one"):
         session.teach(prepare_picture(sketch("ring", 0)), "three")
     assert session.snapshot()["taught"] == 3
     session.forget()

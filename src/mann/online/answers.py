@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32
 
+from mann.errors import MannError
 from mann.memory import MemoryTrace
 from mann.outputs import Letters
 
@@ -29,6 +30,12 @@ class Look(NamedTuple):
     def best(self) -> Label | None:
         """The most probable label; None if this is something new."""
         return choose_answer(self.probabilities, self.threshold)
+
+
+def check_novelty(novelty: bool | float) -> None:
+    """Refuse what is neither yes nor no nor a probability."""
+    if not isinstance(novelty, bool) and not 0 <= novelty <= 1:
+        raise MannError(f"The threshold of novelty lies between 0 and 1, not {novelty}.")
 
 
 def choose_answer(probabilities: dict[Label, float], threshold: float | None) -> Label | None:

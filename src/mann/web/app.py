@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from mann.web.errors import HANDLERS
 from mann.web.guard import Guard, network_of
 from mann.web.playground import Playground
-from mann.web.requests import read_episode, read_json
+from mann.web.requests import MOST_BYTES, MOST_FILE_BYTES, read_episode, read_json
 from mann.web.results import FIGURES, SHIPPED, find_figure, list_results
 
 T = TypeVar("T")
@@ -102,7 +102,11 @@ def create_app(playground: Playground) -> ASGIApp:
         return Response(await replaying.run(playground.replay, number), media_type="application/json")
 
     def for_session(
-        work: Callable[..., dict[str, Any]], threads: _Threads = computing, *, takes_place: bool = False
+        work: Callable[..., dict[str, Any]],
+        threads: _Threads = computing,
+        *,
+        takes_place: bool = False,
+        most: int = MOST_BYTES,
     ) -> Callable[[Request], Awaitable[Response]]:
         """An endpoint that works on the browser's own session, with the body of a POST.
 
@@ -110,7 +114,7 @@ def create_app(playground: Playground) -> ASGIApp:
         """
 
         async def endpoint(request: Request) -> Response:
-            body = [await read_json(request)] if request.method == "POST" else []
+            body = [await read_json(request, most)] if request.method == "POST" else []
             session = playground.sessions.find(request.cookies.get(COOKIE))
             if session is None and takes_place:
                 address = network_of(request.client.host) if request.client else ""
@@ -132,6 +136,18 @@ def create_app(playground: Playground) -> ASGIApp:
             Route("/api/predict", for_session(playground.predict), methods=["POST"]),
             Route("/api/learn", for_session(playground.learn, takes_place=True), methods=["POST"]),
             Route("/api/forget", for_session(playground.forget), methods=["POST"]),
+            Route("/api/rename", for_session(playground.rename), methods=["POST"]),
+            Route("/api/undo", for_session(playground.undo), methods=["POST"]),
+            Route("/api/unlearn", for_session(playground.unlearn), methods=["POST"]),
+            Route("/api/relabel", for_session(playground.relabel), methods=["POST"]),
+            Route("/api/novelty", for_session(playground.set_novelty, takes_place=True), methods=["POST"]),
+            Route("/api/examples", for_session(playground.examples)),
+            Route("/api/save", for_session(playground.save)),
+            Route(
+                "/api/load",
+                for_session(playground.load, takes_place=True, most=MOST_FILE_BYTES),
+                methods=["POST"],
+            ),
             Route("/api/memory", for_session(playground.memory)),
             Route("/api/replay", replay),
             Route("/api/experiment", about_experiment),

@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from mann.errors import MannError
-from mann.web.sessions import Full
+from mann.web.sessions import Full, Outdated
 from mann.web.trials import StoreError
 
 _log = logging.getLogger(__name__)
@@ -37,6 +37,10 @@ async def _on_full(request: Request, error: Exception) -> Response:
     return response
 
 
+async def _on_outdated(request: Request, error: Exception) -> Response:
+    return sentence(409, str(error))
+
+
 async def _on_store_error(request: Request, error: Exception) -> Response:
     _log.error("%s", error)  # for those who run the server: where the file lies is no visitor's business
     return sentence(503, "Trials cannot be kept at the moment: wait a little and try again.")
@@ -54,6 +58,7 @@ HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Respons
     HTTPException: _on_http_error,
     MannError: _on_mistake,
     Full: _on_full,
+    Outdated: _on_outdated,
     StoreError: _on_store_error,
     ClientDisconnect: _on_disconnect,
     Exception: _on_bug,

@@ -10,12 +10,21 @@ import numpy as np
 
 from mann.data.pictures import draw_pictures
 from mann.online import OneShotLearner, Prepared
+from mann.online.page import read_page
 from mann.web import experiment
 from mann.web.encoding import encode_step, encode_weights
 from mann.web.experiment import Material, Trial
 from mann.web.explain import Writings
-from mann.web.requests import read_label, read_picture, read_seconds, read_whole
-from mann.web.sessions import MOST_SYMBOLS, Session, Sessions
+from mann.web.requests import (
+    check_label,
+    read_label,
+    read_picture,
+    read_seconds,
+    read_threshold,
+    read_version,
+    read_whole,
+)
+from mann.web.sessions import MOST_EXAMPLES, MOST_SYMBOLS, Session, Sessions
 from mann.web.trials import TrialStore
 
 REPLAY_LENGTH = 50
@@ -45,7 +54,7 @@ class Playground:
     ) -> None:
         self.learner, self.opponent, self.material, self.settings = learner, opponent, material, settings
         self.sessions = Sessions(
-            lambda: Session(learner.sibling(keep="nothing")),
+            lambda: Session(learner.sibling(keep="pixels")),
             settings.most_sessions,
             settings.most_per_address,
             settings.idle_seconds,
@@ -86,7 +95,43 @@ class Playground:
         return self.session(session) | {"learned": learned}
 
     def forget(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
-        session.forget()
+        """One symbol, or everything where none is named."""
+        session.forget(None if body.get("label") is None else read_label(body))
+        return self.session(session)
+
+    def rename(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        session.rename(read_label(body), read_label(body, "to"))
+        return self.session(session)
+
+    def undo(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        session.undo()
+        return self.session(session)
+
+    def unlearn(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        session.unlearn(read_whole(body, "example", 1, MOST_EXAMPLES), read_version(body))
+        return self.session(session)
+
+    def relabel(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        number = read_whole(body, "example", 1, MOST_EXAMPLES)
+        session.relabel(number, read_label(body), read_version(body))
+        return self.session(session)
+
+    def set_novelty(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        session.set_novelty(read_threshold(body))
+        return self.session(session)
+
+    def examples(self, session: Session) -> dict[str, Any]:
+        return session.examples()
+
+    def save(self, session: Session) -> dict[str, Any]:
+        """What was taught, as the text of a file that this page and the one without a server can open."""
+        return {"text": json.dumps(session.export(), separators=(",", ":"))}
+
+    def load(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        """Take such a file, in place of what was taught."""
+        text = body.get("text")
+        examples, novelty = read_page(text if isinstance(text, str) else "", MOST_EXAMPLES)
+        session.load([(check_label(label), levels) for label, levels in examples], novelty)
         return self.session(session)
 
     def memory(self, session: Session) -> dict[str, Any]:

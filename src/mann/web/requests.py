@@ -13,27 +13,29 @@ from starlette.requests import Request
 from mann.errors import MannError
 
 MOST_BYTES = 200_000  # of a request
+MOST_FILE_BYTES = 4_000_000  # of one with a file of what was taught
 MOST_PIXELS = 1_000_000  # of a drawing
 MOST_LETTERS = 30  # of a label
 BODY_SECONDS = 10  # for a request to arrive
 REPLAY_EPISODES = 1000  # which test episodes can be replayed
 
 
-async def read_json(request: Request) -> dict[str, Any]:
+async def read_json(request: Request, most: int = MOST_BYTES) -> dict[str, Any]:
     """The body as a JSON object, bounded in size and time."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, "Send JSON, with the content type application/json.")
     declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared[:20]) > MOST_BYTES:
-        raise HTTPException(413, f"A request may have {MOST_BYTES // 1000} kB at most.")
+    too_long = HTTPException(413, f"This request may have {most // 1000} kB at most.")
+    if declared.isdigit() and int(declared[:20]) > most:
+        raise too_long
     content = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
                 content += chunk
-                if len(content) > MOST_BYTES:
-                    raise HTTPException(413, f"A request may have {MOST_BYTES // 1000} kB at most.")
+                if len(content) > most:
+                    raise too_long
     except TimeoutError:
         raise HTTPException(408, "The request took too long to arrive: send it again.") from None
     try:
@@ -59,8 +61,11 @@ def read_picture(body: dict[str, Any]) -> Image.Image:
     return picture
 
 
-def read_label(body: dict[str, Any]) -> str:
-    label = body.get("label")
+def read_label(body: dict[str, Any], name: str = "label") -> str:
+    return check_label(body.get(name))
+
+
+def check_label(label: Any) -> str:
     label = " ".join(label.split()) if isinstance(label, str) else ""
     if not 1 <= len(label) <= MOST_LETTERS or not label.isprintable():
         raise MannError(f"Give the symbol a name of 1 to {MOST_LETTERS} letters.")
@@ -72,6 +77,21 @@ def read_whole(body: dict[str, Any], name: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise MannError(f"The {name} must be a whole number from {low} to {high}.")
     return value
+
+
+def read_version(body: dict[str, Any]) -> int | None:
+    """The version of what was taught that a change is meant for; None if that was left out."""
+    return None if body.get("version") is None else read_whole(body, "version", 0, 10**9)
+
+
+def read_threshold(body: dict[str, Any]) -> float | None:
+    """A probability; None, which must be stated, for what the model says."""
+    threshold = body.get("threshold", "")
+    if threshold is None:
+        return None
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
+        raise MannError("The threshold is a probability from 0 to 1, or null for what the model says.")
+    return float(threshold)
 
 
 def read_seconds(body: dict[str, Any]) -> float:

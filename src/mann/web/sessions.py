@@ -1,28 +1,32 @@
 """One learner for each browser: found by a cookie that cannot be guessed, bounded in number, dropped when idle."""
 
 import contextlib
+import copy
 import secrets
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from mann.errors import MannError
-from mann.online import Look, OneShotLearner, Prepared
-from mann.web.encoding import encode_levels, encode_png, encode_step, encode_weights
+from mann.online import Example, Label, Look, OneShotLearner, Prepared
+from mann.online.page import from_levels, to_page
+from mann.web.encoding import encode_levels, encode_png, encode_weights
 from mann.web.experiment import Trial, compare
-from mann.web.explain import Writings
+from mann.web.view import View
 
-MOST_SYMBOLS = 100  # of one browser; the memory has 128 slots
+MOST_SYMBOLS = 100  # of one browser; the memory has 128 slots or more
+MOST_EXAMPLES = 1000  # of one browser
 MOST_TRIALS = 20  # of one browser
 PRACTICE = 10  # pictures of the trial run after which it can be ended
 LITTLE = 2  # examples and answers: whoever gave no more has little to lose
 QUIET_SECONDS = 60.0  # after which those who have little to lose make room for others
-KEPT_STEPS = 60  # of the memory's history
 KEPT_THUMBNAILS = 4  # of one symbol
+
+
+class Outdated(MannError):
+    """What is to be changed is no longer what the page showed."""
 
 
 class Session:
@@ -33,82 +37,155 @@ class Session:
         self.used = 0.0  # when, by the clock of `Sessions`
         self._id = secrets.token_hex(8)  # no secret: by it a page notices that its session was dropped
         self._learner = learner
+        self._version = 0  # counts every change
         self._lock = threading.Lock()  # of what was taught
-        self._begin()
+        self._view = View(learner)
         self._participant = secrets.token_hex(4)
         self._trial_lock = threading.Lock()  # apart: a trial may wait for its file, teaching must not
         self._trial: Trial | None = None
         self._trials = 0
         self._practised = False  # after the trial run, trials can be scored
 
-    def _begin(self) -> None:
-        self._learner.reset()
-        self._taught = 0
-        # Steps are kept as the page wants them: they are small so.
-        self._steps: deque[dict[str, Any]] = deque(maxlen=KEPT_STEPS)
-        self._symbols: dict[str, tuple[int, list[np.ndarray]]] = {}  # examples so far, and the first pictures
-        self._writings = Writings()
-
     @property
     def effort(self) -> int:
         """How much would be lost with this session: examples taught, and answers of the trial."""
         trial = self._trial
-        return self._taught + (len(trial.answers) if trial else 0)
+        return len(self._learner.examples) + (len(trial.answers) if trial else 0)
 
     def look(self, picture: Prepared) -> tuple[Look, dict[str, Any]]:
         """What the learner makes of a picture; and which learner that is, and why it thinks so."""
         with self._lock:
-            look, step = self._learner.look(picture), self._taught + 1
-            because = None if look.memory is None else self._writings.explain(step, look.memory)
-            return look, {"id": self._id, "taught": self._taught, "because": because}
+            look = self._learner.look(picture)
+            taught = len(self._learner.examples)
+            because = None if look.memory is None else self._view.writings.explain(taught + 1, look.memory)
+            return look, {"id": self._id, "version": self._version, "taught": taught, "because": because}
 
     def teach(self, picture: Prepared, label: str) -> dict[str, Any]:
         """Learn from a picture; returns under which name, and how many examples of it there are now.
 
         A name that differs from a known one in capitals only is that one.
         """
-        with self._lock:
-            spellings = {known.casefold(): known for known in self._symbols}
-            label = spellings.get(label.casefold(), label)
-            if label not in self._symbols and len(self._symbols) >= MOST_SYMBOLS:
-                raise MannError(f"The playground keeps {MOST_SYMBOLS} symbols: start again to teach others.")
-            look = self._learner.look_and_learn(picture, label)
-            self._taught += 1
-            count, pictures = self._symbols.get(label, (0, []))
-            self._symbols[label] = (count + 1, [*pictures, picture.pixels][:KEPT_THUMBNAILS])
-            if look.memory is not None:
-                because = self._writings.explain(self._taught, look.memory, self._learner.similarity)
-                self._writings.add(self._taught, label, look.memory)
-                step = encode_step(self._taught, label, look.best, picture.pixels, look.memory)
-                self._steps.append(step | {"because": because})
-            return {"label": label, "examples": count + 1}
+        with self._changing() as learner:
+            label = self._spell(label)
+            _check_room(learner, [label], 1)
+            self._view.add(learner.look_and_learn(picture, label), label)
+            count = sum(example.label == label for example in learner.examples)
+            return {"label": label, "examples": count}
 
-    def forget(self) -> None:
+    def _spell(self, label: str) -> str:
+        """A name as it is known already, if it differs in capitals only."""
+        spellings = {str(known).casefold(): str(known) for known in self._learner.labels}
+        return spellings.get(label.casefold(), label)
+
+    @contextlib.contextmanager
+    def _changing(self, version: int | None = None) -> Iterator[OneShotLearner]:
+        """The learner, to be changed by nobody else meanwhile; with a version, only if it is still that."""
         with self._lock:
-            self._begin()
+            if version is not None and version != self._version:
+                raise Outdated("Something else was taught meanwhile: look again, then repeat it.")
+            yield self._learner
+            self._version += 1
+
+    @contextlib.contextmanager
+    def _mending(self, version: int | None = None) -> Iterator[OneShotLearner]:
+        """The same for changes of what was shown before."""
+        with self._changing(version) as learner:
+            yield learner
+            self._view = View(self._learner)
+
+    def forget(self, label: str | None = None) -> None:
+        """One symbol, or everything."""
+        with self._mending() as learner:
+            if label is None:
+                learner.reset()
+            else:
+                learner.forget(self._spell(label))
+
+    def rename(self, old: str, new: str) -> None:
+        with self._mending() as learner:
+            old, known = self._spell(old), self._spell(new)
+            if known not in (old, new):
+                raise MannError(f"There is a symbol {known!r} already: choose another name.")
+            learner.rename(old, new)
+
+    def undo(self) -> None:
+        """Take back the last example."""
+        with self._mending() as learner:
+            if not learner.examples:
+                raise MannError("There is nothing to undo: nothing has been taught.")
+            learner.unlearn_one()
+
+    def unlearn(self, number: int, version: int | None = None) -> None:
+        """Take back one example, by its number from 1; of that version of what was taught."""
+        with self._mending(version) as learner:
+            learner.unlearn_one(_place(learner, number))
+
+    def relabel(self, number: int, label: str, version: int | None = None) -> None:
+        """Give one example another name."""
+        with self._mending(version) as learner:
+            label = self._spell(label)
+            _check_room(learner, [label], 0)
+            learner.relabel(_place(learner, number), label)
+
+    def set_novelty(self, threshold: float | None) -> None:
+        """From which probability on something is new; None for what the model says."""
+        with self._changing() as learner:
+            learner.novelty = True if threshold is None else threshold
+
+    def export(self) -> dict[str, Any]:
+        """What was taught, for a file."""
+        return to_page(copy.copy(self._learner))
+
+    def load(self, examples: Sequence[tuple[str, bytes]], novelty: bool | float) -> None:
+        """Take what a file holds in place of what was taught."""
+        with self._mending() as learner:
+            other = learner.sibling(novelty=novelty)
+            pictures = [from_levels(levels, learner.format) for _, levels in examples]
+            labels = [label for label, _ in examples]
+            _check_room(other, labels, len(labels))
+            other.learn_many(pictures, labels)
+            self._learner = other
+
+    def examples(self) -> dict[str, Any]:
+        """Every example in the order in which it was shown."""
+        with self._lock:
+            examples, version = self._learner.examples, self._version
+        return {
+            "version": version,
+            "examples": [
+                {"example": number, "label": one.label, "picture": encode_levels(one.pixels)}
+                for number, one in enumerate(examples, start=1)
+            ],
+        }
 
     def snapshot(self) -> dict[str, Any]:
         """What has been taught so far, and the memory after it."""
         with self._lock:
-            symbols, taught, trace = dict(self._symbols), self._taught, self._learner.memory
+            learner, version = copy.copy(self._learner), self._version
+        shown: dict[Label, list[tuple[int, Example]]] = {label: [] for label in learner.labels}
+        for number, example in enumerate(learner.examples, start=1):
+            shown[example.label].append((number, example))
         return {
             "id": self._id,
-            "taught": taught,
+            "version": version,
+            "taught": len(learner.examples),
+            "novelty": {"threshold": learner.threshold, "own": not isinstance(learner.novelty, bool)},
             "symbols": [
                 {
                     "label": label,
-                    "examples": count,
-                    "pictures": [encode_levels(picture) for picture in pictures],
+                    "examples": len(examples),
+                    "numbers": [number for number, _ in examples[:KEPT_THUMBNAILS]],
+                    "pictures": [encode_levels(example.pixels) for _, example in examples[:KEPT_THUMBNAILS]],
                 }
-                for label, (count, pictures) in symbols.items()
+                for label, examples in shown.items()
             ],
-            "memory": encode_weights(trace) if taught else None,
+            "memory": encode_weights(learner.memory) if learner.examples else None,
         }
 
     def history(self) -> list[dict[str, Any]]:
         """The last steps of the memory."""
         with self._lock:
-            return list(self._steps)
+            return self._view.steps()
 
     def begin_trial(self, begin: Callable[[str, bool], Trial], *, scored: bool) -> dict[str, Any]:
         """`begin(participant, scored)` makes the trial; a scored one needs a trial run first."""
@@ -156,6 +233,20 @@ class Session:
             "step": len(trial.answers) + 1,
             "picture": None if picture is None else encode_png(picture),
         }
+
+
+def _place(learner: OneShotLearner, number: int) -> int:
+    if not 1 <= number <= len(learner.examples):
+        raise MannError(f"There is no example {number}: they count from 1 to {len(learner.examples)}.")
+    return number - 1
+
+
+def _check_room(learner: OneShotLearner, labels: Sequence[str], more: int) -> None:
+    """Refuse more symbols or examples than there is room for."""
+    if len({*learner.labels, *labels}) > MOST_SYMBOLS:
+        raise MannError(f"The playground keeps {MOST_SYMBOLS} symbols: forget one to teach another.")
+    if len(learner.examples) + more > MOST_EXAMPLES:
+        raise MannError(f"The playground keeps {MOST_EXAMPLES} examples: forget a symbol to teach more.")
 
 
 class Full(MannError):
