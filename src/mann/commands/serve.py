@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mann.commands import parse
 from mann.errors import MannError
+from mann.files import data_dir
 from mann.installation import install_command
 from mann.runtime import prepare_jax
 
@@ -22,8 +23,8 @@ DESCRIPTION = """The playground in your browser: draw symbols and teach them, wa
 human experiment against the network, look at results.
 
 It answers on this machine alone. To let others in, listen for them and name the addresses that they will type.
-Every browser has its own learner; what is drawn is forgotten with it, only trials of the human experiment are kept
-(mann trials). Stop it with Ctrl-C.
+Every browser has its own learner, which is kept until it has not been used for a month; so are trials of the human
+experiment (mann trials). Stop it with Ctrl-C: what was taught is there again the next time.
 
     mann serve
     mann serve --port 9000 --no-browser
@@ -51,10 +52,13 @@ class Arguments:
     """The folder of results to show; empty: results if it is here, else those that ship with mann."""
     trials: str = ""
     """The SQLite file of the human experiment; empty: mann/trials.sqlite in your folder for user data."""
-    browsers: int = 200
+    store: str = ""
+    """Where learners are kept: a SQLite file, or redis://HOST for several servers at once; empty:
+    mann/learners.sqlite in your folder for user data."""
+    browsers: int = 1000
     """Learners that are kept at a time, one per browser; another machine may have a quarter of them."""
     idle: float = 30.0
-    """Minutes after which an idle browser's learner is dropped."""
+    """Days after which the learner of a browser that did not come back is dropped."""
     trial_length: int = 50
     """Pictures in a trial; the paper has 50."""
 
@@ -105,8 +109,8 @@ def _check(options: Arguments) -> None:
         raise MannError(f"A port is a number from 0 to 65535, not {options.port}.")
     if not 1 <= options.browsers <= 10_000:
         raise MannError(f"Allow between 1 and 10000 browsers, not {options.browsers}.")
-    if not 0 < options.idle <= 60 * 24:
-        raise MannError("An idle browser is dropped after more than 0 minutes and at most a day.")
+    if not 0 < options.idle <= 3650:
+        raise MannError("An idle browser's learner is dropped after more than 0 days and at most ten years.")
     if not 1 <= options.trial_length <= 500:
         raise MannError("A trial has between 1 and 500 pictures.")
 
@@ -137,10 +141,11 @@ def _prepare(options: Arguments) -> "Playground":
         Settings(
             choose_results(options.results),
             Path(options.trials) if options.trials else default_path(),
+            options.store or str(data_dir() / "learners.sqlite"),
             most_sessions=options.browsers,
             # On loopback, one address may be a proxy for everyone.
             most_per_address=options.browsers if _is_loopback(options.host) else -(-options.browsers // 4),
-            idle_seconds=60 * options.idle,
+            idle_seconds=86400 * options.idle,
             trial_length=options.trial_length,
             hosts=_hosts(options),
         ),

@@ -113,17 +113,22 @@ def create_app(playground: Playground) -> ASGIApp:
         Only what takes a place begins a session that is kept: otherwise anybody could fill them all in no time.
         """
 
+        def answer(cookie: str | None, address: str, body: list[Any]) -> tuple[dict[str, Any], str]:
+            session = playground.sessions.find(cookie)
+            if session is None and takes_place:
+                with playground.sessions.place(address) as (key, session):
+                    return work(session, *body), key
+            return work(session or playground.sessions.guest(), *body), ""
+
         async def endpoint(request: Request) -> Response:
             body = [await read_json(request, most)] if request.method == "POST" else []
-            session = playground.sessions.find(request.cookies.get(COOKIE))
-            if session is None and takes_place:
-                address = network_of(request.client.host) if request.client else ""
-                with playground.sessions.place(address) as (key, session):
-                    response = JSONResponse(await threads.run(work, session, *body))
-                secure = request.url.scheme == "https"
-                response.set_cookie(COOKIE, key, httponly=True, samesite="strict", secure=secure)
-                return response
-            return JSONResponse(await threads.run(work, session or playground.sessions.guest(), *body))
+            address = network_of(request.client.host) if request.client else ""
+            content, key = await threads.run(answer, request.cookies.get(COOKIE), address, body)
+            response = JSONResponse(content)
+            if key:
+                age, secure = int(playground.settings.idle_seconds), request.url.scheme == "https"
+                response.set_cookie(COOKIE, key, age, httponly=True, samesite="strict", secure=secure)
+            return response
 
         return endpoint
 

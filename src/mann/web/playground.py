@@ -11,6 +11,7 @@ import numpy as np
 from mann.data.pictures import draw_pictures
 from mann.online import OneShotLearner, Prepared
 from mann.online.page import read_page
+from mann.store import Learners, open_store
 from mann.web import experiment
 from mann.web.encoding import encode_step, encode_weights
 from mann.web.experiment import Material, Trial
@@ -38,9 +39,11 @@ class Settings:
 
     results: Path
     trials: Path
+    store: str
+    """Where learners are kept: a SQLite file, or redis://…"""
     most_sessions: int = 200
     most_per_address: int = 200
-    idle_seconds: float = 1800.0
+    idle_seconds: float = 30 * 86400.0
     trial_length: int = 50
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
     """Host names that a request may ask for, against DNS rebinding."""
@@ -53,11 +56,9 @@ class Playground:
         self, learner: OneShotLearner, opponent: OneShotLearner, material: Material, settings: Settings
     ) -> None:
         self.learner, self.opponent, self.material, self.settings = learner, opponent, material, settings
+        self.learners = Learners(open_store(settings.store), learner)
         self.sessions = Sessions(
-            lambda: Session(learner.sibling(keep="pixels")),
-            settings.most_sessions,
-            settings.most_per_address,
-            settings.idle_seconds,
+            self.learners, settings.most_sessions, settings.most_per_address, settings.idle_seconds
         )
         trace = learner.memory
         self._slots = 0 if trace is None else trace.memory.shape[0]

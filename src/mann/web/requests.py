@@ -79,9 +79,12 @@ def read_whole(body: dict[str, Any], name: str, low: int, high: int) -> int:
     return value
 
 
-def read_version(body: dict[str, Any]) -> int | None:
+def read_version(body: dict[str, Any]) -> str | None:
     """The version of what was taught that a change is meant for; None if that was left out."""
-    return None if body.get("version") is None else read_whole(body, "version", 0, 10**9)
+    version = body.get("version")
+    if version is not None and not isinstance(version, str):
+        raise MannError("The version is the text that came with what was taught.")
+    return version
 
 
 def read_threshold(body: dict[str, Any]) -> float | None:
