@@ -25,7 +25,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         404: "There is nothing at this address.",
         405: "This address does not take that kind of request.",
     }
-    return sentence(error.status_code, known.get(error.status_code, error.detail))
+    response = sentence(error.status_code, known.get(error.status_code, error.detail))
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _on_mistake(request: Request, error: Exception) -> Response:

@@ -1,6 +1,5 @@
 """The HTTP server: uvicorn, with bounds on how long and how often an address may keep it waiting."""
 
-import asyncio
 from collections import Counter
 from typing import Any
 
