@@ -390,6 +390,17 @@ ffi::Error read_stack(ffi::Dictionary dictionary, Stack& stack, bool& option, st
   return problem.empty() ? ffi::Error::Success() : ffi::Error::InvalidArgument("mann: " + problem);
 }
 
+// Run work(first, pictures, part) for a few pictures at a time, those of one part one after the other. Forward and
+// backward go through the same ones, since what is recorded is laid out by them.
+template <class Work>
+void for_pictures(ffi::ThreadPool pool, int64_t pictures, const Work& work) {
+  const int64_t few = (pictures + kPictures - 1) / kPictures, size = (few + kParts - 1) / kParts * kPictures;
+  for_blocks(pool, pictures, std::max<int64_t>(size, 1), [&](int64_t first, int64_t rows) {
+    for (int64_t n = 0; n < rows; n += kPictures)
+      work(first + n, std::min<int64_t>(kPictures, rows - n), first / size);
+  });
+}
+
 ffi::Error convolutions_forward(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::RemainingArgs args,
                                 ffi::RemainingRets rets) {
   Stack stack;
@@ -399,16 +410,15 @@ ffi::Error convolutions_forward(ffi::ThreadPool pool, ffi::Dictionary attributes
   Buffers next(args, rets);
   const In pictures = next.in(P, stack.inputs), weights = next.in(1, stack.weights), biases = next.in(1, stack.biases);
   const Out outputs = next.out(P, stack.outputs()), values = next.out(P, recorded ? stack.values : 0),
-            scales = next.out(P, recorded ? L : 0);
+            moments = next.out(P, recorded ? 2 * L : 0);
   if (const auto error = next.error(); error.failure()) return error;
   const Convolutions convolutions(stack);
   Buffer packed(stack.weights, false);
   convolutions.pack(weights.data, packed);
-  for_blocks(pool, P, (P + kChunks - 1) / kChunks, [&](int64_t first, int64_t rows) {
-    Buffer value(stack.values, false), scale(L, false);
-    for (int64_t p = first; p < first + rows; ++p)
-      convolutions.forward(pictures[p], packed, biases.data, recorded ? values[p] : static_cast<float*>(value),
-                           recorded ? scales[p] : static_cast<float*>(scale), outputs[p]);
+  for_pictures(pool, P, [&](int64_t first, int64_t rows, int64_t) {
+    Buffer value(recorded ? 0 : rows * stack.values, false), moment(rows * 2 * L, false);
+    convolutions.forward(rows, pictures[first], packed, biases.data, recorded ? values[first] : static_cast<float*>(value),
+                         recorded ? moments[first] : static_cast<float*>(moment), outputs[first]);
   });
   return ffi::Error::Success();
 }
@@ -421,25 +431,25 @@ ffi::Error convolutions_backward(ffi::ThreadPool pool, ffi::Dictionary attribute
   const int64_t P = stack.pictures, L = static_cast<int64_t>(stack.layers.size());
   Buffers next(args, rets);
   const In pictures = next.in(P, stack.inputs), weights = next.in(1, stack.weights), biases = next.in(1, stack.biases),
-           values = next.in(P, stack.values), scales = next.in(P, L), doutputs = next.in(P, stack.outputs());
+           values = next.in(P, stack.values), moments = next.in(P, 2 * L), doutputs = next.in(P, stack.outputs());
   const Out dweights = next.out(1, stack.weights), dbiases = next.out(1, stack.biases),
             dpictures = next.out(P, to_pictures ? stack.inputs : 0);
   if (const auto error = next.error(); error.failure()) return error;
 
   // A gradient for each part of the batch, summed in order: the same on any number of cores.
-  const int64_t size = std::max<int64_t>((P + kChunks - 1) / kChunks, 1), total = stack.weights + stack.biases;
-  Buffer parts(kChunks * total), turned(stack.weights, false);
+  const int64_t total = stack.weights + stack.biases;
   const Convolutions convolutions(stack);
+  Buffer parts(kParts * total), packed(stack.weights, false), turned(convolutions.turned_weights(), false);
+  convolutions.pack(weights.data, packed);
   convolutions.pack_turned(weights.data, turned);
-  for_blocks(pool, P, size, [&](int64_t first, int64_t rows) {
-    float* part = parts + first / size * total;
-    for (int64_t p = first; p < first + rows; ++p)
-      convolutions.backward(pictures[p], turned, biases.data, values[p], scales[p], doutputs[p], part,
-                            part + stack.weights, to_pictures ? dpictures[p] : nullptr);
+  for_pictures(pool, P, [&](int64_t first, int64_t rows, int64_t number) {
+    float* part = parts + number * total;
+    convolutions.backward(rows, pictures[first], packed, turned, biases.data, values[first], moments[first],
+                          doutputs[first], part, part + stack.weights, to_pictures ? dpictures[first] : nullptr);
   });
   const auto sum = [&](int64_t from, int64_t count, float* to) {
     std::copy_n(parts + from, count, to);
-    for (int64_t n = 1; n < kChunks; ++n)
+    for (int64_t n = 1; n < kParts; ++n)
 #pragma omp simd
       for (int64_t i = 0; i < count; ++i) to[i] += parts[n * total + from + i];
   };

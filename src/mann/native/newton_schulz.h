@@ -26,75 +26,76 @@ class NewtonSchulz {
   // For blocks of up to this many rows and columns.
   NewtonSchulz(int64_t rows, int64_t columns)
       : n(std::min(rows, columns)), m(std::max(rows, columns)), tall(rows > columns), n_(round_up(n, kLanes)),
-        m_(round_up(m, kLanes)), deep(words<Precision>(n)), x(words<Precision>(m) * n_, false),
-        rows_(tall ? m * deep : 0, false), right(tall ? 0 : deep * m_, false), scaled(rows * columns, false),
-        result((tall ? m * n_ : n * m_), false), s(n * n_), p(n * n_), q(n * n_), t(n * n_),
-        packed_s(deep * n_), packed_p(deep * n_), packed(deep * n_) {}
+        m_(round_up(m, kLanes)), deep(words<Precision>(n)), scaled(rows * round_up(columns, kLanes), false),
+        x(words<Precision>(m) * n_, false), right(tall ? m * deep : deep * m_, false), s(n_ * n_, false),
+        p(n_ * n_, false), q(n_ * n_, false), t(n_ * n_, false), packed_s(deep * n_, false),
+        packed_p(deep * n_, false), packed(deep * n_, false) {}
 
   // `from` (rows × columns, with `row` numbers from one row to the next) to `to`, without gaps.
   void operator()(const Iterations& iterations, const float* from, int64_t row, float* to) {
-    const int64_t rows = tall ? m : n, columns = tall ? n : m;
+    const int64_t rows = tall ? m : n, columns = tall ? n : m, width = tall ? n_ : m_;
     const auto [steps, a, b, c] = iterations;
-    normalise(rows, columns, from, row);
-    const int64_t along = tall ? columns : 1, across = tall ? 1 : columns;  // strides of Xᵀ (m × n) in `scaled`
-    pack_panels<Precision>(m, n, scaled, along, across, x);
+    normalise(rows, columns, from, row, width);
+    if (tall) {
+      interleave<Precision>(m, n_, scaled, x);
+    } else {  // Xᵀ
+      Buffer turned(m_ * n_, false);
+      for (int64_t i = 0; i < n_; i += kLanes)
+        for (int64_t j = 0; j < m_; j += kLanes)
+          transpose_block(std::min<int64_t>(n - i, kLanes), scaled + i * m_ + j, m_, turned + j * n_ + i, n_);
+      interleave<Precision>(m, n_, turned, x);
+    }
     square(words<Precision>(m), x, x, s);
     float identity = a;  // Q's multiple of it
     for (int64_t step = 0; step < steps; ++step) {
-      pack(s, packed_s);
-      square(deep, packed_s, packed_s, p);
+      const float* words_s = pack(s, packed_s);
+      square(deep, words_s, words_s, p);
       combine(p, c, s, b);
-      pack(p, packed_p);
+      const float* words_p = pack(p, packed_p);
       if (step == 0) {
         std::copy_n(static_cast<float*>(p), n * n_, static_cast<float*>(q));
       } else {  // (a + P)(identity + Q)
-        pack(q, packed);
-        square(deep, packed_p, packed, t);
+        square(deep, words_p, pack(q, packed), t);
         for (int64_t i = 0; i < n * n_; ++i) q[i] = a * q[i] + identity * p[i] + t[i];
         identity *= a;
       }
       if (step + 1 == steps) break;
-      square(deep, packed_p, packed_s, t);  // (a + P)² S
+      square(deep, words_p, words_s, t);  // (a + P)² S
       combine(t, 1, s, a);
-      pack(t, packed);
-      square(deep, packed_p, packed, s);
+      square(deep, words_p, pack(t, packed), s);
       combine(s, 1, t, a);
     }
 
-    pack(q, packed);
-    const int64_t width = tall ? n_ : m_;
-    for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = 0; j < columns; ++j) result[i * width + j] = identity * scaled[i * columns + j];
+    const float* words_q = pack(q, packed);
+    Buffer result(rows * width, false);
+    for (int64_t i = 0; i < rows * width; ++i) result[i] = identity * scaled[i];
     if (tall) {  // Gᵀ = Q X: G = Xᵀ Q
-      pack_rows<Precision>(m, n, scaled, n, rows_);
-      for (int64_t j = 0; j < n_; j += kPanel) {
-        const int64_t wide = std::min<int64_t>(n_ - j, kPanel);
-        multiply<Precision>(m, deep, wide, rows_, deep, 1, packed + j * deep, wide, result + j, n_, true);
-      }
+      for (int64_t i = 0; i < m; ++i) Precision::row(n, scaled + i * n_, right + i * deep);
+      multiply<Precision>(m, deep, n_, right, deep, 1, words_q, n_, result, n_, true);
     } else {
-      pack_panels<Precision>(n, m, scaled, m, 1, right);
-      for (int64_t j = 0; j < m_; j += kPanel) {
-        const int64_t wide = std::min<int64_t>(m_ - j, kPanel);
-        for (int64_t i = 0; i < n_; i += kPanel) {
-          const int64_t high = std::min<int64_t>(n_ - i, kPanel);
-          multiply<Precision>(std::min(high, n - i), deep, wide, packed + i * deep, 1, high, right + j * deep, wide,
-                              result + i * m_ + j, m_, true);
-        }
-      }
+      interleave<Precision>(n, m_, scaled, right);
+      multiply<Precision>(n, deep, m_, words_q, 1, n_, right, m_, result, m_, true);
     }
     for (int64_t i = 0; i < rows; ++i) std::copy_n(result + i * width, columns, to + i * columns);
   }
 
  private:
-  void normalise(int64_t rows, int64_t columns, const float* from, int64_t row) {
+  void normalise(int64_t rows, int64_t columns, const float* from, int64_t row, int64_t width) {
     float sum = 0;
     for (int64_t i = 0; i < rows; ++i) sum += dot(columns, from + i * row, from + i * row);
     const float scale = 1 / (std::sqrt(sum) + 1e-7f);
-    for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = 0; j < columns; ++j) scaled[i * columns + j] = from[i * row + j] * scale;
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) scaled[i * width + j] = from[i * row + j] * scale;
+      std::fill(scaled + i * width + columns, scaled + (i + 1) * width, 0.0f);
+    }
   }
 
-  void pack(const float* matrix, float* panels) { pack_panels<Precision>(n, n, matrix, n_, 1, panels); }
+  // The words of a symmetric matrix: the matrix itself in single precision.
+  const float* pack(const float* matrix, float* to) {
+    if constexpr (Precision::kDepth == 1) return matrix;
+    interleave<Precision>(n, n_, matrix, to);
+    return to;
+  }
 
   // to = factor to + other_factor other.
   void combine(float* to, float factor, const float* other, float other_factor) {
@@ -102,34 +103,25 @@ class NewtonSchulz {
     for (int64_t i = 0; i < n * n_; ++i) to[i] = factor * to[i] + other_factor * other[i];
   }
 
-  // A product AᵀB that is known to be symmetric, of two matrices (depth × n) in panels: tiles from the diagonal
-  // on, and their mirror image.
+  // A product AᵀB that is known to be symmetric, of two matrices (depth × n): tiles from the diagonal on, and their
+  // mirror image.
   void square(int64_t depth, const float* left, const float* right_, float* to) {
-    for (int64_t j = 0; j < n_; j += kPanel) {
-      const int64_t wide = std::min<int64_t>(n_ - j, kPanel);
-      for (int64_t i = 0; i < std::min(j + wide, n); i += kRows) {
-        const int64_t panel = i / kPanel * kPanel, high = std::min<int64_t>(n_ - panel, kPanel);
-        const int64_t skipped = std::max<int64_t>(i - j, 0) / kLanes * kLanes;  // columns before the diagonal
-        any_tile<Precision>(std::min<int64_t>(n - i, kRows), (wide - skipped) / kLanes, depth,
-                            left + panel * depth + (i - panel), 1, high, right_ + j * depth + skipped, wide,
-                            to + i * n_ + j + skipped, n_, false);
-      }
+    for (int64_t i = 0; i < n; i += kRows) {
+      const int64_t first = i / kLanes * kLanes;
+      multiply<Precision>(std::min<int64_t>(n - i, kRows), depth, n_ - first, left + i, 1, n_, right_ + first, n_,
+                          to + i * n_ + first, n_, false);
     }
-    constexpr int64_t kBlock = 16;
-    for (int64_t i = 0; i < n; i += kBlock)
-      for (int64_t j = 0; j <= i; j += kBlock)
-        for (int64_t r = i; r < std::min(i + kBlock, n); ++r)
-          for (int64_t k = j; k < std::min(j + kBlock, r); ++k) to[r * n_ + k] = to[k * n_ + r];
+    for (int64_t i = 0; i < n_; i += kLanes)
+      for (int64_t j = i; j < n_; j += kLanes)
+        transpose_block(std::min<int64_t>(n - i, kLanes), to + i * n_ + j, n_, to + j * n_ + i, n_);
   }
 
   const int64_t n, m;
   const bool tall;
   const int64_t n_, m_, deep;
-  Buffer x;       // Xᵀ in panels
-  Buffer rows_;   // Xᵀ in rows, if tall
-  Buffer right;   // X in panels, if not
-  Buffer scaled;  // G / |G|
-  Buffer result;
+  Buffer scaled;  // G / |G|, with rows padded
+  Buffer x;       // the words of Xᵀ
+  Buffer right;   // those of its rows if tall, else of X
   Buffer s, p, q, t;
   Buffer packed_s, packed_p, packed;
 };

@@ -191,14 +191,57 @@ void any_tile(int64_t rows, int64_t vecs, Rest... rest) {
   tile<Precision, Rows, Vecs>(rest...);
 }
 
+// The width of the next panel of so many columns: as many vectors as a tile has, but none is left alone, since a tile of
+// one vector is half as fast.
+constexpr int64_t panel_width(int64_t columns) {
+  return columns == kPanel + kLanes ? 2 * kLanes : std::min<int64_t>(columns, kPanel);
+}
+
 // C (rows × columns) (+)= A (rows × depth) B (depth × columns); whole vectors of columns, the depth in words.
 template <class Precision = Float32>
 void multiply(int64_t rows, int64_t depth, int64_t columns, const float* a, int64_t a_row, int64_t a_col,
               const float* b, int64_t b_row, float* c, int64_t c_row, bool accumulate) {
-  for (int64_t j = 0; j < columns; j += kPanel)
+  for (int64_t j = 0, width; j < columns; j += width) {
+    width = panel_width(columns - j);
     for (int64_t i = 0; i < rows; i += kRows)
-      any_tile<Precision>(std::min<int64_t>(rows - i, kRows), std::min<int64_t>(columns - j, kPanel) / kLanes,
-                          depth, a + i * a_row, a_row, a_col, b + j, b_row, c + i * c_row + j, c_row, accumulate);
+      any_tile<Precision>(std::min<int64_t>(rows - i, kRows), width / kLanes, depth, a + i * a_row, a_row, a_col,
+                          b + j, b_row, c + i * c_row + j, c_row, accumulate);
+  }
+}
+
+// A matrix (depth × columns, whole vectors of them) to words.
+template <class Precision>
+void interleave(int64_t depth, int64_t columns, const float* from, float* to) {
+  constexpr int64_t D = Precision::kDepth;
+  for (int64_t k = 0; k < depth; k += D, from += D * columns, to += columns)
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      const Vec numbers = load(from + j);
+      store(to + j, Precision::words(numbers, k + D > depth ? Vec{} : load(from + (D - 1) * columns + j)));
+    }
+}
+
+// Lane by lane: a(l) where l has bit S clear, b(l ^ S) where it is set; and the other halves of both.
+template <int S, int... L>
+void exchange(Vec& a, Vec& b, std::integer_sequence<int, L...>) {
+  const Vec first = __builtin_shufflevector(a, b, ((L & S) ? kLanes + (L ^ S) : L)...);
+  b = __builtin_shufflevector(a, b, ((L & S) ? kLanes + L : (L ^ S))...);
+  a = first;
+}
+
+// A block of kLanes × kLanes numbers, of which the first `rows` rows are there and the others 0, transposed. The two
+// may be the same block.
+inline void transpose_block(int64_t rows, const float* from, int64_t from_row, float* to, int64_t to_row) {
+  Vec lines[kLanes];
+  for (int i = 0; i < kLanes; ++i) lines[i] = i < rows ? load(from + i * from_row) : Vec{};
+  const auto stage = [&](auto S) {
+    for (int i = 0; i < kLanes; ++i)
+      if (!(i & S)) exchange<S>(lines[i], lines[i | S], std::make_integer_sequence<int, kLanes>{});
+  };
+  if constexpr (kLanes > 8) stage(std::integral_constant<int, 8>{});
+  if constexpr (kLanes > 4) stage(std::integral_constant<int, 4>{});
+  stage(std::integral_constant<int, 2>{});
+  stage(std::integral_constant<int, 1>{});
+  for (int i = 0; i < kLanes; ++i) store(to + i * to_row, lines[i]);
 }
 
 // The rows of a matrix (rows × depth) as words, one row after the other.
