@@ -29,7 +29,10 @@ class NewtonSchulz {
         m_(round_up(m, kLanes)), deep(words<Precision>(n)), scaled(rows * round_up(columns, kLanes), false),
         x(words<Precision>(m) * n_, false), right(tall ? m * deep : deep * m_, false), s(n_ * n_, false),
         p(n_ * n_, false), q(n_ * n_, false), t(n_ * n_, false), packed_s(deep * n_, false),
-        packed_p(deep * n_, false), packed(deep * n_, false) {}
+        packed_p(deep * n_, false), packed(deep * n_, false) {
+    for (float* matrix : {&s[0], &p[0], &q[0], &t[0]})  // columns that pad the rows
+      for (int64_t i = 0; i < n; ++i) std::fill(matrix + i * n_ + n, matrix + (i + 1) * n_, 0.0f);
+  }
 
   // `from` (rows × columns, with `row` numbers from one row to the next) to `to`, without gaps.
   void operator()(const Iterations& iterations, const float* from, int64_t row, float* to) {
@@ -68,15 +71,16 @@ class NewtonSchulz {
 
     const float* words_q = pack(q, packed);
     Buffer result(rows * width, false);
-    for (int64_t i = 0; i < rows * width; ++i) result[i] = identity * scaled[i];
     if (tall) {  // Gᵀ = Q X: G = Xᵀ Q
       for (int64_t i = 0; i < m; ++i) Precision::row(n, scaled + i * n_, right + i * deep);
-      multiply<Precision>(m, deep, n_, right, deep, 1, words_q, n_, result, n_, true);
+      multiply<Precision>(m, deep, n_, right, deep, 1, words_q, n_, result, n_, false);
     } else {
       interleave<Precision>(n, m_, scaled, right);
-      multiply<Precision>(n, deep, m_, words_q, 1, n_, right, m_, result, m_, true);
+      multiply<Precision>(n, deep, m_, words_q, 1, n_, right, m_, result, m_, false);
     }
-    for (int64_t i = 0; i < rows; ++i) std::copy_n(result + i * width, columns, to + i * columns);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        to[i * columns + j] = identity * scaled[i * width + j] + result[i * width + j];
   }
 
  private:
@@ -107,13 +111,16 @@ class NewtonSchulz {
   // mirror image.
   void square(int64_t depth, const float* left, const float* right_, float* to) {
     for (int64_t i = 0; i < n; i += kRows) {
-      const int64_t first = i / kLanes * kLanes;
-      multiply<Precision>(std::min<int64_t>(n - i, kRows), depth, n_ - first, left + i, 1, n_, right_ + first, n_,
+      const int64_t columns = round_up(n - i, kLanes), first = std::min(i, n_ - columns);
+      multiply<Precision>(std::min<int64_t>(n - i, kRows), depth, columns, left + i, 1, n_, right_ + first, n_,
                           to + i * n_ + first, n_, false);
     }
-    for (int64_t i = 0; i < n_; i += kLanes)
-      for (int64_t j = i; j < n_; j += kLanes)
+    for (int64_t i = 0; i < n_; i += kLanes) {
+      for (int64_t r = i + 1; r < std::min(i + kLanes, n); ++r)
+        for (int64_t k = i; k < r; ++k) to[r * n_ + k] = to[k * n_ + r];
+      for (int64_t j = i + kLanes; j < n_; j += kLanes)
         transpose_block(std::min<int64_t>(n - i, kLanes), to + i * n_ + j, n_, to + j * n_ + i, n_);
+    }
   }
 
   const int64_t n, m;

@@ -228,19 +228,19 @@ void exchange(Vec& a, Vec& b, std::integer_sequence<int, L...>) {
   a = first;
 }
 
-// A block of kLanes × kLanes numbers, of which the first `rows` rows are there and the others 0, transposed. The two
-// may be the same block.
+// Exchanges lines i and i + S in halves of S lanes, then of S / 2, and so on: at last lines and lanes have changed places.
+template <int S = kLanes / 2>
+void exchange_all(Vec* lines) {
+  for (int i = 0; i < kLanes; ++i)
+    if (!(i & S)) exchange<S>(lines[i], lines[i | S], std::make_integer_sequence<int, kLanes>{});
+  if constexpr (S > 1) exchange_all<S / 2>(lines);
+}
+
+// A block of kLanes × kLanes numbers, of which the first `rows` rows are there and the others 0, transposed.
 inline void transpose_block(int64_t rows, const float* from, int64_t from_row, float* to, int64_t to_row) {
   Vec lines[kLanes];
   for (int i = 0; i < kLanes; ++i) lines[i] = i < rows ? load(from + i * from_row) : Vec{};
-  const auto stage = [&](auto S) {
-    for (int i = 0; i < kLanes; ++i)
-      if (!(i & S)) exchange<S>(lines[i], lines[i | S], std::make_integer_sequence<int, kLanes>{});
-  };
-  if constexpr (kLanes > 8) stage(std::integral_constant<int, 8>{});
-  if constexpr (kLanes > 4) stage(std::integral_constant<int, 4>{});
-  stage(std::integral_constant<int, 2>{});
-  stage(std::integral_constant<int, 1>{});
+  exchange_all(lines);
   for (int i = 0; i < kLanes; ++i) store(to + i * to_row, lines[i]);
 }
 
