@@ -15,6 +15,7 @@
 
 #include "config.h"
 #include "parallel.h"
+#include "tiles.h"
 
 namespace mann {
 
@@ -23,14 +24,10 @@ constexpr int64_t kParts = 8;       // parts of a batch with a weight gradient o
 #ifndef MANN_PICTURES  // benchmarks/tried.py compares some
 #define MANN_PICTURES 8
 #endif
-constexpr int64_t kPictures = MANN_PICTURES;  // that a thread takes through the layers at a time; even
+constexpr int64_t kPictures = MANN_PICTURES;  // that a thread takes through the layers at a time; in tiles: kTile
+constexpr int64_t kMost = std::max(kPictures, kTile);
 
-// Two places of a layer, or a place and one of its nine neighbours.
-struct Pair {
-  int64_t left, right;
-};
-
-// Lists of pairs, one list after the other.
+// Lists of pairs: two places of a layer, or a place and the number of a neighbour; one list after the other.
 struct Pairs {
   std::vector<Pair> pairs;
   std::vector<int64_t> ends;
@@ -88,24 +85,29 @@ struct Stack {
   std::vector<Convolution> layers;
   int64_t pictures = 0, inputs = 0, weights = 0, biases = 0;
   int64_t values = 0;  // of all layers but the first, whose values are computed again: that is faster than to store them
-  bool bfloat16 = false;
+  bool bfloat16 = false, tiled = false;
 
   std::string read(Attributes& attributes) {
     pictures = attributes.size("pictures"), bfloat16 = attributes.size("bfloat16");
+    tiled = bfloat16 && has_tiles();
     const int64_t side = attributes.size("side"), channels = attributes.size("channels");
     const auto maps = attributes.sizes("maps"), strides = attributes.sizes("strides");
     inputs = side * side * channels;
     if (maps.size() != strides.size() || maps.size() == 0 || !side || !channels) return "the sizes contradict one another";
     for (size_t n = 0; n < maps.size(); ++n) {
-      const int64_t s = n ? layers.back().places : side, from = n ? layers.back().maps : channels;
       if (maps[n] < 1 || maps[n] % 16 || strides[n] < 1) return "maps come in multiples of 16, strides are positive";
-      const int64_t places = (s + strides[n] - 1) / strides[n];
-      layers.push_back({s, from, strides[n], places, maps[n], weights, values, {}, {}, {}});
-      layers.back().connect();
-      weights += 9 * from * maps[n], biases += maps[n], values += n ? layers.back().size() : 0;
+      add(n ? layers.back().places : side, n ? layers.back().maps : channels, strides[n], maps[n]);
     }
     return "";
   }
+
+  void add(int64_t side, int64_t from, int64_t stride, int64_t maps) {
+    const bool first = layers.empty();
+    layers.push_back({side, from, stride, (side + stride - 1) / stride, maps, weights, values, {}, {}, {}});
+    layers.back().connect();
+    weights += 9 * from * maps, biases += maps, values += first ? 0 : layers.back().size();
+  }
+
   int64_t outputs() const { return layers.back().size(); }
 };
 
@@ -146,6 +148,9 @@ template <class Precision>
 void multiply_pairs(const Pairs& pairs, int64_t list, int64_t rows, int64_t depth, int64_t columns, const float* a,
                     int64_t a_step, int64_t a_row, int64_t a_col, const float* b, int64_t b_step, int64_t b_row,
                     float* c, int64_t c_row, bool accumulate) {
+  if constexpr (std::is_same_v<Precision, Tiled>)
+    return multiply_in_tiles(rows, pairs.count(list), pairs.begin(list), depth, columns, a, a_step, a_row, b, b_step,
+                             b_row, c, c_row, accumulate);
   constexpr int64_t kWide = kTileVecs * kLanes;
   for (int64_t j = 0; j < columns; j += kWide)
     for (int64_t i = 0; i < rows; i += kTileRows)
@@ -185,6 +190,16 @@ struct Products {
     return scratch;
   }
 
+  // The input of `backward_weights`: for tiles (places, depth, N) where these are whole tiles, or half ones.
+  static bool turned(int64_t N) { return std::is_same_v<P, Tiled> && N % kTile == 0; }
+  static const float* left(int64_t places, int64_t N, int64_t width, const float* x, float* scratch) {
+    if (!turned(N)) return columns(places, N, width, x, scratch);
+    for (int64_t p = 0; p < places; ++p)
+      for (int64_t j = 0; j < width; ++j)
+        pack_words(N, 1, x + p * N * width + j, width, 0, scratch + (p * width + j) * (N / 2), 1);
+    return scratch;
+  }
+
   static void forward(const Convolution& layer, int64_t N, const float* x, const float* weights, float* z) {
     const int64_t deep = words<P>(layer.depth()), maps = layer.maps;
     for (int64_t p = 0; p < layer.places * layer.places; ++p)
@@ -200,10 +215,17 @@ struct Products {
   }
 
   static void backward_weights(const Convolution& layer, int64_t N, const float* x, const float* d, float* dweights) {
+    using InVectors = std::conditional_t<std::is_same_v<P, Tiled>, Bfloat16, P>;
     const int64_t deep = words<P>(N), depth = layer.depth(), maps = layer.maps;
-    for (int64_t tap = 0; tap < layer.taps(); ++tap)
-      multiply_pairs<P>(layer.both, tap, depth, deep, maps, x, deep * depth, 1, depth, d, deep * maps, maps,
-                        dweights + tap * depth * maps, maps, true);
+    for (int64_t tap = 0; tap < layer.taps(); ++tap) {
+      float* to = dweights + tap * depth * maps;
+      if (turned(N))
+        multiply_pairs<P>(layer.both, tap, depth, deep, maps, x, deep * depth, deep, 1, d, deep * maps, maps, to, maps,
+                          true);
+      else
+        multiply_pairs<InVectors>(layer.both, tap, depth, deep, maps, x, deep * depth, 1, depth, d, deep * maps, maps,
+                                  to, maps, true);
+    }
   }
 };
 
@@ -292,7 +314,7 @@ class Convolutions {
       const float* v = n ? values + N * layer.values : static_cast<float*>(v_first);
       unnormalise(layer, N, v, biases + bias, moments + 2 * N * n, d, dbiases + bias);
       products(layer, [&](auto kind) {
-        const float* x = kind.columns(layer.seen(), N, layer.depth(), n ? inner : static_cast<float*>(start), scratch);
+        const float* x = kind.left(layer.seen(), N, layer.depth(), n ? inner : static_cast<float*>(start), scratch);
         const float* right = kind.columns(layer.places * layer.places, N, layer.maps, d, other);
         kind.backward_weights(layer, N, x, right, dweights + layer.weights);
         if (n == 0 && !dpictures) return;
@@ -351,7 +373,7 @@ class Convolutions {
 
   static void measure(const Convolution& layer, int64_t N, const float* z, float* moments) {
     const float size = static_cast<float>(layer.size());
-    Vec sums[kPictures] = {}, squares[kPictures] = {};
+    Vec sums[kMost] = {}, squares[kMost] = {};
     each(layer, N, [&](int64_t n, int64_t, int64_t i) { sums[n] += load(z + i); });
     for (int64_t n = 0; n < N; ++n) moments[2 * n] = total(sums[n]) / size;
     each(layer, N, [&](int64_t n, int64_t, int64_t i) {
@@ -382,7 +404,7 @@ class Convolutions {
   static void unnormalise(const Convolution& layer, int64_t N, const float* v, const float* bias, const float* moments,
                           float* d, float* dbias) {
     const float size = static_cast<float>(layer.size());
-    Vec sums[kPictures] = {}, alongs[kPictures] = {};
+    Vec sums[kMost] = {}, alongs[kMost] = {};
     each(layer, N, [&](int64_t n, int64_t m, int64_t i) {
       const Vec value = load(v + i), g = value + load(bias + m) > 0 ? load(d + i) : Vec{};
       store(d + i, g);
@@ -390,7 +412,7 @@ class Convolutions {
       sums[n] += g;
       alongs[n] += g * value;
     });
-    float means[kPictures], slopes[kPictures];
+    float means[kMost], slopes[kMost];
     for (int64_t n = 0; n < N; ++n) {
       const float scale = moments[2 * n + 1];
       means[n] = scale * total(sums[n]) / size, slopes[n] = scale * total(alongs[n]) / size;
@@ -409,7 +431,9 @@ class Convolutions {
   // Call with the products of a layer: bfloat16 wants whole vectors of maps on both sides.
   template <class Call>
   void products(const Convolution& layer, const Call& call) const {
-    if (stack_.bfloat16 && !layer.apart())
+    if (stack_.tiled && !layer.apart())
+      call(Products<Tiled>{});
+    else if (stack_.bfloat16 && !layer.apart())
       call(Products<Bfloat16>{});
     else
       call(Products<Float32>{});

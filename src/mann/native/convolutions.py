@@ -70,8 +70,8 @@ def _call(
 
 
 def _forward(stack: _Stack, record: bool, *arrays: Array) -> list[Array]:
-    """The features, and if asked for what the backward pass needs: normalised values of all layers but the first, and
-    two moments of each layer."""
+    """The features, and if asked for what the backward pass needs: the normalised values of all layers but the
+    first, and two moments of each layer."""
     P, values = stack.pictures, stack.values
     shapes = [(P, values[-1]), (P, sum(values[1:]) * record), (P, 2 * len(values) * record)]
     return _call("forward", stack, shapes, "recorded", record, *arrays)
