@@ -9,7 +9,7 @@ likely it is that x_t is something new.
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,6 +28,7 @@ TINY = 1e-4  # added to a blended value before its logarithm
 class KeyValueConfig(SlotConfig, kind="keyvalue"):
     """Pairs of key and label in a ring of slots, found by the key alone."""
 
+    takes_query: ClassVar[bool] = False
     slots: int = 256
     """Slots (M): pairs that are held; the oldest is overwritten."""
     width: int = 64
