@@ -101,8 +101,8 @@ _NAMES = {
     "mann.evaluation": "Evaluation evaluate",
     "mann.labels": "LabelCode",
     "mann.layers": "Linear",
-    "mann.memory": "AttentionConfig KeyValueConfig LRUAConfig MatchingConfig Memory MemoryConfig MemoryTrace NTMConfig "
-    "NoMemoryConfig PrototypesConfig SlotConfig SparseConfig",
+    "mann.memory": "AttentionConfig KeyValueConfig LRUAConfig MatchingConfig Memory MemoryConfig MemoryTrace "
+    "NTMConfig NoMemoryConfig PrototypesConfig SlotConfig SparseConfig",
     "mann.models": "PAPER_MODEL Model ModelConfig build_model",
     "mann.online": "Example Look OneShotLearner",
     "mann.runtime": "prepare_jax use_devices",
