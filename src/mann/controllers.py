@@ -144,13 +144,10 @@ class NoControllerConfig(ControllerConfig, kind="none"):
     """No controller: a memory that takes all from the input answers alone."""
 
     hidden: int = 0
-    """There are none."""
+    """There are none: always 0, also where it is exchanged for a controller that has some."""
 
     def __post_init__(self) -> None:
-        if self.hidden:
-            raise MannError(
-                "Without a controller there are no hidden units: leave model.controller.hidden out."
-            )
+        object.__setattr__(self, "hidden", 0)
 
     def build(self, inputs: tuple[int, ...], reads: int, *, key: PRNGKeyArray) -> "NoController":
         return NoController()
