@@ -21,6 +21,7 @@ from mann.figures.run import save_curves
 from mann.metrics import accuracy_by_instance
 from mann.parts import from_dict, to_dict
 from mann.tasks import AccuracyByInstance, Classification
+from mann.tasks.base import Unseen
 from mann.trained import Trained, load_trained, with_neighbours, with_slots
 from mann.training.config import Config
 from mann.training.display import make_display
@@ -201,19 +202,18 @@ class Neighbours(Entry):
                 ).encode
         nothing = np.zeros(0, np.uint64)  # neighbours have met no drawing before
         unseen = self.task.load_unseen(self.data, self.data, nothing, self.name)
-        keys = jax.random.split(jax.random.key(SEED), -(-episodes // CHUNK) * CHUNK)
-        tally = jax.jit(lambda keys, drawings: tally_neighbours(self.task, features, keys, drawings))
-        parts = [tally(keys[i : i + CHUNK], unseen.source) for i in range(0, episodes, CHUNK)]
-        counts = join_episodes(parts, episodes)
-        tested = Evaluation(
-            self.name,
-            unseen.dataset,
-            unseen.class_range,
-            self.task,
-            episodes,
-            AccuracyByInstance(self.task, accuracy_by_instance(counts)),
-        )
-        return {"evaluations": [tested.to_json()]}
+        return {"evaluations": [test_neighbours(self.name, self.task, unseen, features, episodes).to_json()]}
+
+
+def test_neighbours(
+    name: str, task: Classification, unseen: Unseen, features: Features, episodes: int
+) -> Evaluation:
+    """One nearest neighbour over some features, on the episodes that a network would be tested on."""
+    keys = jax.random.split(jax.random.key(SEED), -(-episodes // CHUNK) * CHUNK)
+    tally = jax.jit(lambda keys, drawings: tally_neighbours(task, features, keys, drawings))
+    parts = [tally(keys[i : i + CHUNK], unseen.source) for i in range(0, episodes, CHUNK)]
+    result = AccuracyByInstance(task, accuracy_by_instance(join_episodes(parts, episodes)))
+    return Evaluation(name, unseen.dataset, unseen.class_range, task, episodes, result)
 
 
 ENVIRONMENT = ("python", "libraries", "processor", "cores", "devices", "git_commit")
