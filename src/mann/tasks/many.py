@@ -12,6 +12,7 @@ from mann.data.render import Drawings
 from mann.episodes import Episode, SharedPictures
 from mann.errors import MannError, check_range
 from mann.outputs import LettersOrNew
+from mann.tasks.alphabets import Alphabets
 from mann.tasks.classification import Classification, Tally
 from mann.tasks.pool import PoolConfig
 
@@ -83,12 +84,15 @@ class ManyThings(Classification, kind="many"):
     def score(self, record: dict[str, Any]) -> float:
         return -float(record["held_out_loss"])
 
-    def resized(self, classes: int = 0, length: int = 0) -> "ManyThings":
+    def resized(
+        self, classes: int = 0, length: int = 0, alphabets: Alphabets | Literal[""] = ""
+    ) -> "ManyThings":
         """With a number of classes, that many in every episode."""
         length = length or (0 if classes else self.length)
+        changed = dataclasses.replace(self, length=length, alphabets=alphabets or self.alphabets)
         if not classes:
-            return dataclasses.replace(self, length=length)
-        return dataclasses.replace(self, classes=classes, fewest=classes, length=length, pool=PoolConfig())
+            return changed
+        return dataclasses.replace(changed, classes=classes, fewest=classes, pool=PoolConfig())
 
     def smallest(self) -> "ManyThings":
         few = min(self.classes, 6)

@@ -31,11 +31,16 @@ def _functions(dimensions: int, length_scale: float) -> Config:
 def _many(encoder: EncoderConfig, side: int) -> Config:
     """Few things or many: keys straight from the encoder, apart from the labels, and novelty as an output.
 
-    Eight episodes share 512 pictures, since the encoder is most of the work.
+    Eight episodes share 512 pictures, since the encoder is most of the work. Half of the pools are of whole
+    alphabets, whose characters resemble each other.
     """
     return Config(
         task=ManyThings(
-            classes=128, fewest=3, length=256, pool=PoolConfig(episodes=8, classes=128, drawings=4)
+            classes=128,
+            fewest=3,
+            length=256,
+            alphabets="mixed",
+            pool=PoolConfig(episodes=8, classes=128, drawings=4, distortion=0.1),
         ),
         model=ModelConfig(
             encoder=encoder,
