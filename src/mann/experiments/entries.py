@@ -5,7 +5,7 @@ import dataclasses
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from mann.experiments.records import Record, thin, typical_pace
 from mann.figures.run import save_curves
 from mann.metrics import accuracy_by_instance
 from mann.parts import from_dict, to_dict
-from mann.tasks import AccuracyByInstance, Classification
+from mann.tasks import AccuracyByInstance, Alphabets, Classification
 from mann.tasks.base import Unseen
 from mann.trained import Trained, load_trained, with_neighbours, with_slots
 from mann.training.config import Config
@@ -41,6 +41,8 @@ class Condition(NamedTuple):
     slots: int = 0  # of the memory
     neighbours: int = 0  # sparse access: slots that a head reads from (K)
     share: float = 1.0  # of the test episodes: fewer of long ones
+    alphabets: Alphabets | Literal[""] = ""  # that the classes of an episode come from
+    context: str = ""  # of a stream, for the task that has one (`tasks.roaming`)
 
 
 class Entry(abc.ABC):
@@ -149,7 +151,9 @@ def evaluate_under(
         trained = with_slots(trained, test.slots)
     if test.neighbours:
         trained = with_neighbours(trained, test.neighbours)
-    changes = {name: True for name in ("repeats", "balanced") if getattr(test, name)}
+    changes = {
+        name: getattr(test, name) for name in ("repeats", "balanced", "context") if getattr(test, name)
+    }
     episodes = max(2, round(test.share * episodes))
     with Progress(transient=True) as bar:
         bar_id = bar.add_task(f"testing {trained.name}", total=episodes)
@@ -158,6 +162,7 @@ def evaluate_under(
             dataset=data or test.dataset,
             classes=test.classes,
             length=test.length,
+            alphabets=test.alphabets,
             task=dataclasses.replace(trained.config.task, **changes),
             episodes=episodes,
             progress=lambda done, total: bar.update(bar_id, completed=done),

@@ -3,7 +3,7 @@
 import dataclasses
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -53,6 +53,7 @@ PEERS: dict[str, tuple[str, dict[str, Any]]] = {
 CLASSES = (5, 20)  # of the rows by instance
 SHOWN = (2, 3, 5, 10)
 THINGS = (5, 20, 100, 423)
+WITHIN = 20  # things of one alphabet
 SLOTS = 1024  # for as many things; no weight depends on it
 
 
@@ -62,24 +63,22 @@ class Peer(Network):
 
     things: tuple[int, ...] = THINGS
     """How many, for each row."""
+    within: int = WITHIN
+    """Things of one alphabet that it is taught as well; 0 for none."""
     slots: int = SLOTS
     """Of the memory, if it has any, while it is taught."""
     questions: int = 2000
     """On held-out classes, by which it is chosen when to call something new."""
 
     def description(self) -> dict[str, Any]:
-        return super().description() | {
-            "things": list(self.things),
-            "slots": self.slots,
-            "questions": self.questions,
-        }
+        own = {"things": list(self.things), "within": self.within}
+        return super().description() | own | {"slots": self.slots, "questions": self.questions}
 
     def matches(self, record: Record) -> bool:
         content: dict[str, Any] = dict(record)
         own = self.description()
-        return super().matches(record) and all(
-            content[key] == own[key] for key in ("things", "slots", "questions")
-        )
+        same = all(content[key] == own[key] for key in ("things", "within", "slots", "questions"))
+        return same and super().matches(record)
 
     def measure(self, folder: Path, episodes: int) -> Record | None:
         record = super().measure(folder, episodes)
@@ -92,14 +91,17 @@ class Peer(Network):
         trained = trained._replace(description=trained.description | {"novelty": novelty})
         with Progress(transient=True) as bar:
             bar_id = bar.add_task(f"teaching {self.name}", total=None)
-            taught = teach_once(
-                trained,
-                self.things,
-                progress=lambda done, total: bar.update(bar_id, completed=done, total=total),
-            )
+
+            def show(done: int, total: int) -> None:
+                bar.update(bar_id, completed=done, total=total)
+
+            taught = teach_once(trained, self.things, progress=show)
+            within = (self.within,) if self.within else ()
+            alike = teach_once(trained, within, alphabets="within", progress=show)
         return record | {
             "novelty": novelty,
             "taught_once": [row.to_json() for row in taught],
+            "taught_within": [row.to_json() for row in alike],
             "neighbours": [_neighbours(trained, test.classes, episodes) for test in self.tests],
         }
 
@@ -107,7 +109,7 @@ class Peer(Network):
 def _neighbours(trained: Trained, classes: int, episodes: int) -> dict[str, Any]:
     """Accuracy by instance of the nearest earlier picture in a network's embedding, by cosine."""
     config = trained.config
-    task = config.task.resized(classes=classes)
+    task = config.task.resized(classes=classes, alphabets="across")
     assert isinstance(task, Classification)
     unseen = task.load_unseen(config.data, config.data, trained.seen, trained.name)
 
@@ -185,7 +187,7 @@ def entries(scale: Scale) -> list[Entry]:
     if scale == "smoke":
         return [_smallest("prototypes"), _cost("prototypes", slots=16, steps=4, seconds=0.05)]
     seeds = (0, 1) if scale == "full" else (0,)
-    tests = tuple(Condition(classes=classes) for classes in CLASSES)
+    tests = tuple(Condition(classes=classes, alphabets="across") for classes in CLASSES)
     return [
         *(
             Peer(f"{peer}-seed{seed}", PEERS[peer][0], at_scale(config(peer, seed), scale), tests)
@@ -204,10 +206,10 @@ def _smallest(peer: str) -> Peer:
     small = config(peer)
     encoder = ConvStackConfig(maps=(16,), strides=(3,), features=8)
     small = dataclasses.replace(small, model=dataclasses.replace(small.model, encoder=encoder))
-    small = dataclasses.replace(small, task=small.task.resized(classes=4), batch=2)
+    small = dataclasses.replace(small, task=small.task.resized(classes=4, alphabets="across"), batch=2)
     small = dataclasses.replace(at_scale(small, "smoke"), data=Glyphs(classes=100, validation=15))
     tests = (Condition(classes=3, length=6),)
-    return Peer(f"{peer}-seed0", PEERS[peer][0], small, tests, things=(3,), slots=16, questions=10)
+    return Peer(f"{peer}-seed0", PEERS[peer][0], small, tests, things=(3,), within=0, slots=16, questions=10)
 
 
 def _trained(records: Records) -> dict[str, list[Record]]:
@@ -236,9 +238,11 @@ def _taught(runs: list[Record], field: str) -> list[str]:
     return cells + [""] * (len(THINGS) - len(cells))
 
 
-def _means(runs: list[Record], field: str) -> list[float]:
-    """Of a field of what was taught once, in %, over the runs; NaN where there is none."""
-    values = [[np.nan if row[field] is None else row[field] for row in run["taught_once"]] for run in runs]
+def _means(
+    runs: list[Record], field: str, of: Literal["taught_once", "taught_within"] = "taught_once"
+) -> list[float]:
+    """Of a field of what was taught, in %, over the runs; NaN where there is none."""
+    values = [[np.nan if row[field] is None else row[field] for row in run[of]] for run in runs]
     return [100 * float(value) for value in np.mean(values, axis=0)]
 
 
@@ -297,7 +301,7 @@ def _instances_table(records: Records) -> str:
 
 
 def _taught_table(records: Records) -> str:
-    columns = ["network", "what", *(str(things) for things in THINGS)]
+    columns = ["network", "what", *(str(things) for things in THINGS), f"{WITHIN} of one alphabet"]
     rows = []
     for label, runs in _trained(records).items():
         for field, what in (
@@ -306,7 +310,8 @@ def _taught_table(records: Records) -> str:
             ("accuracy_nearest", "nearest"),
             ("area_known_new", "known or new"),
         ):
-            rows.append([label, what, *_taught(runs, field)])
+            within = [number(value) for value in _means(runs, field, "taught_within")]
+            rows.append([label, what, *_taught(runs, field), *within])
     return markdown_table(columns, rows)
 
 
