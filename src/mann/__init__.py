@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from mann.tasks import Classification as Classification
     from mann.tasks import ManyThings as ManyThings
     from mann.tasks import Regression as Regression
+    from mann.tasks import Roaming as Roaming
     from mann.tasks import Task as Task
     from mann.teaching import TaughtOnce as TaughtOnce
     from mann.teaching import teach_once as teach_once
@@ -106,7 +107,7 @@ _NAMES = {
     "mann.models": "PAPER_MODEL Model ModelConfig build_model",
     "mann.online": "Example Look OneShotLearner",
     "mann.runtime": "prepare_jax use_devices",
-    "mann.tasks": "Classification ManyThings Regression Task",
+    "mann.tasks": "Classification ManyThings Regression Roaming Task",
     "mann.teaching": "TaughtOnce teach_once",
     "mann.trained": "Trained load_trained pretrained_names save_trained with_slots",
     "mann.training.config": "Config CurriculumConfig",

@@ -36,9 +36,8 @@ class Record(TypedDict, total=False):
     model: str  # of a network that ships
     costs: list[dict[str, Any]]  # time and memory by the slots of the memory
     taught_once: list[dict[str, Any]]  # `TaughtOnce.to_json`, one per number of things
-    neighbours: list[
-        dict[str, Any]
-    ]  # `Evaluation.to_json` of nearest neighbours in the embedding, one per test
+    taught_within: list[dict[str, Any]]  # the same within one alphabet
+    neighbours: list[dict[str, Any]]  # `Evaluation.to_json` in the network's embedding, one per test
     novelty: float  # from which probability on something was called new
     along_x: dict[str, Any]  # regression in one dimension: predictions everywhere
 
