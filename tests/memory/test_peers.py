@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from mann.cell import Scan
-from mann.controllers import NoControllerConfig
+from mann.controllers import LSTMConfig, NoControllerConfig
 from mann.errors import MannError
-from mann.memory import AttentionConfig, LRUAConfig, MatchingConfig, PrototypesConfig
+from mann.memory import AttentionConfig, KeyValueConfig, LRUAConfig, MatchingConfig, PrototypesConfig
 from mann.models import ModelConfig, build_model, tile_state
 from mann.recurrences import Apart, choose_recurrence
-from mann.tasks import Classification
+from mann.tasks import Classification, ManyThings
 
 FEATURES, LABELS, QUERY, T = 7, 6, 3, 14
 MEMORIES = {
@@ -164,6 +164,22 @@ def test_the_output_layer_starts_by_passing_on_what_the_memory_tells(kind):
     model = build_model(config, Classification(classes=LABELS, length=T), key=jax.random.key(0))
     told = jnp.arange(model.memory.read_size, dtype=jnp.float32)
     np.testing.assert_array_equal(model.readout(told), told[:LABELS])
+
+
+def test_keys_and_values_start_by_saying_what_they_read():
+    """The logarithm of the blended label, and new where "none of them" has more than half of the softmax."""
+    config = ModelConfig(
+        controller=LSTMConfig(hidden=3),
+        memory=KeyValueConfig(slots=4, width=2, heads=2),
+        reads_to_controller=False,
+    )
+    readout = build_model(config, ManyThings(), key=jax.random.key(0)).readout
+    rng = np.random.default_rng(0)
+    log, none = rng.normal(size=(2, 25)), np.array([0.9, 0.4])
+    heads = [np.concatenate([rng.normal(size=25), log[h], none[h : h + 1], [0.3]]) for h in (0, 1)]
+    outputs = readout(jnp.asarray(np.concatenate([rng.normal(size=3), *heads]), jnp.float32))
+    np.testing.assert_allclose(outputs[:-1], log.mean(0), atol=1e-5)
+    np.testing.assert_allclose(outputs[-1], 8 * none.mean() - 4, atol=1e-5)
 
 
 def test_a_memory_that_is_asked_needs_a_controller():

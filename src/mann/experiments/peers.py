@@ -190,7 +190,7 @@ def entries(scale: Scale) -> list[Entry]:
     tests = tuple(Condition(classes=classes, alphabets="across") for classes in CLASSES)
     return [
         *(
-            Peer(f"{peer}-seed{seed}", PEERS[peer][0], at_scale(config(peer, seed), scale), tests)
+            Peer(f"many-{peer}-seed{seed}", PEERS[peer][0], at_scale(config(peer, seed), scale), tests)
             for seed in seeds
             for peer in PEERS
         ),
@@ -209,7 +209,9 @@ def _smallest(peer: str) -> Peer:
     small = dataclasses.replace(small, task=small.task.resized(classes=4, alphabets="across"), batch=2)
     small = dataclasses.replace(at_scale(small, "smoke"), data=Glyphs(classes=100, validation=15))
     tests = (Condition(classes=3, length=6),)
-    return Peer(f"{peer}-seed0", PEERS[peer][0], small, tests, things=(3,), within=0, slots=16, questions=10)
+    return Peer(
+        f"many-{peer}-seed0", PEERS[peer][0], small, tests, things=(3,), within=0, slots=16, questions=10
+    )
 
 
 def _trained(records: Records) -> dict[str, list[Record]]:

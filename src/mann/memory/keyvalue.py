@@ -21,6 +21,7 @@ from mann.layers import Linear
 from mann.memory.addressing import normalise
 from mann.memory.base import Memory, MemoryTrace, SlotConfig
 
+CERTAIN = 4.0  # nats for "new" or "known" where all or none of the softmax says so, at the start of training
 TINY = 1e-4  # added to a blended value before its logarithm
 
 
@@ -94,6 +95,16 @@ class KeyValue(Memory):
     @property
     def direct_size(self) -> int:
         return self.heads * self.width + self.labels
+
+    def first_readout(self, readout: Linear, hidden: int) -> Linear:
+        """From the logarithm of the blended value to its letters, and from "none of them" to "new"."""
+        outputs = readout.weight.shape[1]
+        letters = jnp.eye(self.labels, outputs) / self.heads
+        none = jnp.zeros((1, outputs)).at[0, self.labels :].set(2 * CERTAIN / self.heads)
+        told = jnp.concatenate([jnp.zeros_like(letters), letters, none, jnp.zeros((1, outputs))])
+        weight = jnp.concatenate([jnp.zeros((hidden, outputs)), jnp.tile(told, (self.heads, 1))])
+        bias = jnp.zeros(outputs).at[self.labels :].set(-CERTAIN)
+        return eqx.tree_at(lambda layer: (layer.weight, layer.bias), readout, (weight, bias))
 
     def project(
         self, features: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
