@@ -312,7 +312,7 @@ def _taught_table(records: Records) -> str:
             ("accuracy_nearest", "nearest"),
             ("area_known_new", "known or new"),
         ):
-            within = [number(value) for value in _means(runs, field, "taught_within")]
+            within = [number(value) for value in _means(runs, field, "taught_within")] or [""]
             rows.append([label, what, *_taught(runs, field), *within])
     return markdown_table(columns, rows)
 

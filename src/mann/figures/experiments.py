@@ -210,7 +210,10 @@ def draw_peers(lines: list[PeerLine]) -> Figure:
     figure, row = _row_of_panels(2, 10.8, 4.2)
     colours = (BLUE, ORANGE, GREEN, VIOLET, GREY, YELLOW)
     for axes, field, title in zip(
-        row, ("forced", "known"), ("Named right, if it must be named", "Known told from new"), strict=True
+        row,
+        ("forced", "known"),
+        ("Named right, if it must be named", "Known told from new (chance: 50 %)"),
+        strict=True,
     ):
         for line, colour in zip(lines, colours, strict=False):
             axes.plot(
@@ -229,6 +232,7 @@ def draw_peers(lines: list[PeerLine]) -> Figure:
         axes.set_ylim(0, 100)
         axes.set_title(title, fontsize=10, loc="left")
         axes.set_xlabel("Things taught, one drawing of each")
+        axes.tick_params(labelleft=True)
         tidy(axes)
     row[0].set_ylabel("Right (%)")
     row[1].set_ylabel("Average precision of “known” (%)")
