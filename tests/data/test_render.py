@@ -113,7 +113,7 @@ def test_random_transforms_agree_with_scipy_and_pillow(bitmaps, pictures):
 
 def test_distortions_agree_with_scipy(bitmaps, pictures):
     distortion = random_distortion(jax.random.key(0), COUNT, 0.1)
-    assert 0.1 < np.abs(distortion - np.eye(2)).max() <= 0.2
+    assert 0.1 < np.abs(np.asarray(distortion) - np.eye(2)).max() <= 0.2
     shift = np.tile([3.0, -5.0], (COUNT, 1))
     actual = show(pictures, 0.1, shift * 20 / 105, distortion=distortion)
     for i, bitmap in enumerate(bitmaps):
