@@ -66,9 +66,24 @@ def test_the_page_of_peers_has_what_was_measured(tmp_path):
     assert "| online ProtoNet | known or new | 80.5 | 79.0 | 71.0 | – | 71.0 |" in page
     assert "| nearest neighbour in the embedding of: online ProtoNet | 20 | 79.2 [78.2, 80.2] |" in page
     assert "| LSTM, no memory | 1.2 | 0.5 | 616 | 2048 |" in page
+    assert "In no column of the two tables above is a peer ahead of ours." in page
     [figure] = peers.figures(records).values()
     assert save(figure, tmp_path, "peers")[0].stat().st_size > 10_000
     assert peers.figures({}) == {}
+
+
+def test_the_page_says_where_a_peer_is_ahead():
+    records = made_up_peers()
+    for seed in (0, 1):
+        rows = records[f"many-prototypes-seed{seed}"]["taught_once"]
+        rows[2] |= {"accuracy_forced": 0.95}
+        records[f"many-lstm-seed{seed}"]["evaluations"][1]["instances"][9]["accuracy"] = 0.999
+    ahead = peers._ahead(records).splitlines()
+    assert ahead == [
+        "- 20 classes, 10th instance: LSTM, no memory 99.9; ours 90.0.",
+        "- 100 things taught once, forced: online ProtoNet 95.0; ours 81.0.",
+    ]
+    assert peers._ahead({}) == "Ours has not been measured beside others yet."
 
 
 def test_records_of_other_tests_are_not_taken_for_these():

@@ -54,6 +54,12 @@ CLASSES = (5, 20)  # of the rows by instance
 SHOWN = (2, 3, 5, 10)
 THINGS = (5, 20, 100, 423)
 WITHIN = 20  # things of one alphabet
+TAUGHT = (  # fields of what was taught, and their names in the table
+    ("accuracy", "as answered"),
+    ("accuracy_forced", "forced"),
+    ("accuracy_nearest", "nearest"),
+    ("area_known_new", "known or new"),
+)
 SLOTS = 1024  # for as many things; no weight depends on it
 
 
@@ -285,8 +291,44 @@ def page(records: Records) -> str:
     """docs/peers.md: the text in `peers.md` with what was measured."""
     text = (resources.files("mann") / "experiments" / "peers.md").read_text()
     return text.format(
-        by_instance=_instances_table(records), taught=_taught_table(records), costs=_cost_table(records)
+        by_instance=_instances_table(records),
+        taught=_taught_table(records),
+        ahead=_ahead(records),
+        costs=_cost_table(records),
     )
+
+
+def _ahead(records: Records) -> str:
+    """Where a peer has more than ours in a column, whatever the interval; a sentence if nowhere."""
+    means = {label: _columns(runs) for label, runs in _trained(records).items()}
+    if OURS not in means or len(means) < 2:
+        return "Ours has not been measured beside others yet."
+    lines = []
+    for column, ours in means[OURS].items():
+        above = {label: values[column] for label, values in means.items() if values.get(column, 0.0) > ours}
+        if above:
+            told = ", ".join(
+                f"{label} {value:.1f}" for label, value in sorted(above.items(), key=lambda one: -one[1])
+            )
+            lines.append(f"- {column}: {told}; ours {ours:.1f}.")
+    return "\n".join(lines) or "In no column of the two tables above is a peer ahead of ours."
+
+
+def _columns(runs: list[Record]) -> dict[str, float]:
+    """Means over runs of what the tables show, by what people call it."""
+    columns: dict[str, float] = {}
+    for place, classes in enumerate(CLASSES[: len(runs[0]["evaluations"])]):
+        values = np.mean([accuracies(run, place) for run in runs], axis=0)
+        columns |= {f"{classes} classes, {ordinal(i)} instance": float(values[i - 1]) for i in SHOWN}
+    for field, what in TAUGHT:
+        if field != "accuracy_nearest":  # which is no answer of the network
+            columns |= {
+                f"{things} things taught once, {what}": value
+                for things, value in zip(THINGS, _means(runs, field), strict=False)
+            }
+            for value in _means(runs, field, "taught_within"):
+                columns[f"{WITHIN} things of one alphabet taught once, {what}"] = value
+    return {name: value for name, value in columns.items() if not np.isnan(value)}
 
 
 def _instances_table(records: Records) -> str:
@@ -306,12 +348,7 @@ def _taught_table(records: Records) -> str:
     columns = ["network", "what", *(str(things) for things in THINGS), f"{WITHIN} of one alphabet"]
     rows = []
     for label, runs in _trained(records).items():
-        for field, what in (
-            ("accuracy", "as answered"),
-            ("accuracy_forced", "forced"),
-            ("accuracy_nearest", "nearest"),
-            ("area_known_new", "known or new"),
-        ):
+        for field, what in TAUGHT:
             within = [number(value) for value in _means(runs, field, "taught_within")] or [""]
             rows.append([label, what, *_taught(runs, field), *within])
     return markdown_table(columns, rows)
