@@ -9,7 +9,7 @@ likely it is that x_t is something new.
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,6 +22,7 @@ from mann.layers import Linear
 from mann.memory.addressing import normalise
 from mann.memory.base import Memory, MemoryTrace, SlotConfig
 
+CERTAIN = 4.0  # nats for "new" or "known" where all or none of the softmax says so, at the start of training
 TINY = 1e-4  # added to a blended value before its logarithm
 
 
@@ -29,6 +30,7 @@ TINY = 1e-4  # added to a blended value before its logarithm
 class KeyValueConfig(SlotConfig, kind="keyvalue"):
     """Pairs of key and label in a ring of slots, found by the key alone."""
 
+    takes_query: ClassVar[bool] = False
     slots: int = 256
     """Slots (M): pairs that are held; the oldest is overwritten."""
     width: int = 64
@@ -100,6 +102,16 @@ class KeyValue(Memory):
     @property
     def direct_size(self) -> int:
         return self.heads * self.width + self.labels
+
+    def first_readout(self, readout: Linear, hidden: int) -> Linear:
+        """From the logarithm of the blended value to its letters, and from "none of them" to "new"."""
+        outputs = readout.weight.shape[1]
+        letters = jnp.eye(self.labels, outputs) / self.heads
+        none = jnp.zeros((1, outputs)).at[0, self.labels :].set(2 * CERTAIN / self.heads)
+        told = jnp.concatenate([jnp.zeros_like(letters), letters, none, jnp.zeros((1, outputs))])
+        weight = jnp.concatenate([jnp.zeros((hidden, outputs)), jnp.tile(told, (self.heads, 1))])
+        bias = jnp.zeros(outputs).at[self.labels :].set(-CERTAIN)
+        return eqx.tree_at(lambda layer: (layer.weight, layer.bias), readout, (weight, bias))
 
     def project(
         self, features: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]

@@ -8,7 +8,7 @@ from mann.data.functions import GaussianProcess
 from mann.encoders import ConvStackConfig, EncoderConfig, MLPConfig
 from mann.memory import KeyValueConfig, LRUAConfig
 from mann.models import PAPER_MODEL, ModelConfig
-from mann.tasks import Classification, ManyThings, Regression
+from mann.tasks import Classification, ManyThings, Regression, Roaming
 from mann.tasks.pool import PoolConfig
 from mann.training.config import Config
 from mann.training.optimisers import AdamW, Muon, RMSProp
@@ -79,6 +79,22 @@ def _from_many(task: Classification, rules_out: bool = False) -> Config:
     )
 
 
+def _roaming() -> Config:
+    """Streams that wander (RoamingOmniglot), with the network of `omniglot-many` and the published split.
+
+    Four streams are 600 pictures, about as many as an update of `omniglot-many` encodes.
+    """
+    many = _many(CONVOLUTIONS, side=28)
+    return dataclasses.replace(
+        many,
+        task=Roaming(),
+        data=Omniglot(split="roaming", mirror=True, side=28),
+        updates=12_000,
+        batch=4,
+        evaluate_every=600,
+    )
+
+
 PRESETS: dict[str, Config] = {
     "omniglot-5": Config(
         task=Classification(classes=5),
@@ -112,6 +128,7 @@ PRESETS: dict[str, Config] = {
     ),
     "omniglot-many": _many(CONVOLUTIONS, side=28),
     "omniglot-many-pixels": _many(MLPConfig(hidden=768, layers=3, features=256), side=20),
+    "omniglot-roaming": _roaming(),
     "glyphs-5": Config(
         task=Classification(classes=5),
         data=Glyphs(),
@@ -130,9 +147,10 @@ PRESETS: dict[str, Config] = {
     "gp-3d": _functions(3, length_scale=1.5),
 }
 """The first three train the models that the paper tables; the two that end in `conv` are for the same task with an
-encoder, and start from `omniglot-many` (`STARTS`); `omniglot-many` and `omniglot-many-pixels` are for few
-things or many, with keys apart from values, by convolutions and from pixels alone; `paper` is the literal cell and
-optimiser; the last three are the paper's regression (docs/regression.md says why these length scales)."""
+encoder, and start from `omniglot-many` (`STARTS`); `omniglot-many` and `omniglot-many-pixels` are for few things or
+many, with keys apart from values, by convolutions and from pixels alone, `omniglot-roaming` for streams that wander
+between alphabets; `paper` is the literal cell and optimiser; the last three are the paper's regression
+(docs/regression.md says why these length scales)."""
 
 STARTS = {"omniglot-5-conv": "omniglot-many", "omniglot-20-strings-conv": "omniglot-many"}
 """The weights that `mann train` starts from, where they are not random."""
