@@ -37,6 +37,10 @@ class Record(TypedDict, total=False):
     costs: list[dict[str, Any]]  # time and memory by the slots of the memory
     prices: list[dict[str, Any]]  # asking: `Evaluation.to_json`, one per price
     held_out: list[dict[str, Any]]  # asking by a rule: what its thresholds bring on held-out classes
+    taught_once: list[dict[str, Any]]  # `TaughtOnce.to_json`, one per number of things
+    taught_within: list[dict[str, Any]]  # the same within one alphabet
+    neighbours: list[dict[str, Any]]  # `Evaluation.to_json` in the network's embedding, one per test
+    novelty: float  # from which probability on something was called new
     along_x: dict[str, Any]  # regression in one dimension: predictions everywhere
 
 

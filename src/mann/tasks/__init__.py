@@ -6,6 +6,7 @@ from mann.tasks.base import Result, ResultTable, Sources, Stage, Task, Unseen
 from mann.tasks.classification import AccuracyByInstance, Classification
 from mann.tasks.many import ManyThings
 from mann.tasks.regression import LikelihoodByStep, Regression
+from mann.tasks.roaming import KnownOrNew, Roaming
 
 __all__ = [
     "AccuracyByInstance",
@@ -13,11 +14,13 @@ __all__ = [
     "Asking",
     "AskingResult",
     "Classification",
+    "KnownOrNew",
     "LikelihoodByStep",
     "ManyThings",
     "Regression",
     "Result",
     "ResultTable",
+    "Roaming",
     "Sources",
     "Stage",
     "Task",

@@ -222,12 +222,11 @@ class Classification(Task, kind="classification"):
         """As `draw_batch`, or with pictures that episodes share."""
         if not self.pool.episodes or source is None:
             return self.draw_batch(keys, source, size)
-        pools = self.pool.pools(len(keys))
+        self.pool.check_batch(len(keys))
         draw = jax.vmap(
             lambda key: self.pool.draw(jax.random.fold_in(key, 0), source, self.augment, self.alphabets)
         )
         pictures, alike = draw(keys[:: self.pool.episodes])
-        assert len(pictures) == pools
         alike = jnp.repeat(alike, self.pool.episodes, axis=0)
         places, *rest = jax.vmap(self._arrange, in_axes=(0, 0, None))(keys, alike, size)
         return Episode(SharedPictures(pictures, places), *rest)
@@ -237,7 +236,7 @@ class Classification(Task, kind="classification"):
     ) -> tuple[Int[Array, "time"], Float[Array, "time label"], Int[Array, "time"], Int[Array, "time"], Array]:
         """The places of an episode in its pool, its targets, classes and instances, and the mask."""
         order_key, label_key, size_key = jax.random.split(jax.random.fold_in(key, 1), 3)
-        size = self.random_size(size_key, self.classes) if size is None else size
+        size = self.random_size(size_key) if size is None else size
         active, length = (self.classes, self.steps) if size is None else (size[0], size[1])
         places, which = self.pool.arrange(order_key, alike, active, self.steps)
         codes = sample_distinct(jax.random.uniform(label_key, (self.classes,)), self.label_code.capacity)
@@ -246,7 +245,7 @@ class Classification(Task, kind="classification"):
         targets = self.label_code.encode(codes)[which]
         return places, targets, which, instance_numbers(which, self.classes), mask
 
-    def random_size(self, key: PRNGKeyArray, most: int) -> Int[Array, "2"] | None:
+    def random_size(self, key: PRNGKeyArray) -> Int[Array, "2"] | None:
         """Classes and length of an episode, where they differ from one to the next; None (as here) where not."""
         return None
 

@@ -54,14 +54,14 @@ class ManyThings(Classification, kind="many"):
             return dataclasses.replace(self, classes=len(source.counts)).draw(key, source, size)
         if size is None:
             size_key, key = jax.random.split(key)
-            size = self.random_size(size_key, self.classes)
+            size = self.random_size(size_key)
         return super().draw(key, source, size)
 
-    def random_size(self, key: PRNGKeyArray, most: int) -> Int[Array, "2"]:
+    def random_size(self, key: PRNGKeyArray) -> Int[Array, "2"]:
         """Even on a logarithmic scale."""
-        low, high = math.log(self.fewest), math.log(most + 1)
+        low, high = math.log(self.fewest), math.log(self.classes + 1)
         many = jnp.exp(jax.random.uniform(key, (), minval=low, maxval=high)).astype(jnp.int32)
-        return jnp.stack([jnp.minimum(many, most), jnp.asarray(self.steps)])
+        return jnp.stack([jnp.minimum(many, self.classes), jnp.asarray(self.steps)])
 
     def loss(self, outputs: Float[Array, "batch time size"], episodes: Episode) -> Float[Array, "batch"]:
         """Letters of classes that were seen before, and known or new at every step, in nats per step."""

@@ -46,18 +46,17 @@ class PoolConfig:
         check_range("The drawings per class of a pool", self.drawings, 1, MOST)
         check_range("The distortion of a pool", self.distortion, 0.0, MOST_DISTORTED)
 
-    def pools(self, episodes: int) -> int:
-        """How many pools that many episodes need.
+    def check_batch(self, episodes: int) -> None:
+        """Refuse a number of episodes that cannot share pools evenly.
 
         Raises:
-            MannError: if they cannot share pools evenly.
+            MannError: for such a number.
         """
         if episodes % self.episodes:
             raise MannError(
                 f"{self.episodes} episodes share a pool, but a device has {episodes} of the batch: make the batch "
                 "a multiple of task.pool.episodes on every device."
             )
-        return episodes // self.episodes
 
     def draw(
         self, key: PRNGKeyArray, source: Drawings, augment: bool, alphabets: Alphabets = "across"
