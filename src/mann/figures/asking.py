@@ -48,7 +48,7 @@ def draw_asking(lines: Sequence[AskingLine], floor: float) -> Figure:
         right.plot(line.prices, line.reward, **style)
     left.axvline(floor, color=DARK, linewidth=1, linestyle=":")
     left.text(
-        floor, 0.02, " one label per class", transform=left.get_xaxis_transform(), fontsize=8, color=DARK
+        floor, 0.02, " the fewest that suffice", transform=left.get_xaxis_transform(), fontsize=8, color=DARK
     )
     left.set_xlim(left=0)
     left.set_xlabel("Requests (% of the steps)")
