@@ -330,7 +330,7 @@ def _prices(records: Records) -> str:
     rows = []
     for line in _lines(records):
         cells = [
-            f"{reward:.1f} ({asked:.0f} %, {right:.0f} %)"
+            f"{reward:.1f} ({asked:.1f} %, {right:.1f} %)"
             for reward, asked, right in zip(line.reward, line.requests, line.precision, strict=True)
         ]
         rows.append([line.label, *cells])
@@ -357,7 +357,10 @@ def _verdict(records: Records) -> str:
             f"{name}: learning to ask earns {abs(ours[place] - simple[place]):.2f} {verb} than the rule at the "
             f"price {PROTOCOL:g}; it earns more at {', '.join(better) or 'none'} of the prices tested."
         )
-    return " ".join(sentences) or "Not all rows that this needs have been measured yet."
+    return " ".join(sentences) or (
+        "Whether learning to ask earns more than the rule with the same network: the rows that would tell have not "
+        "all been measured yet."
+    )
 
 
 EXPERIMENT = Experiment(entries, table, figures, page)
