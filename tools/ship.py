@@ -5,14 +5,17 @@
 The runs were trained with `mann train NAME --seed S` for different S. The best is the one that did best on held-out
 training classes or functions. The card says how the weights came about, and how well they do on 2000 episodes of
 test classes or functions: `mann eval NAME` should agree within the interval. With SLOTS, the memory of what ships
-has that many, whatever it had in training. For a network that states novelty, the learner's threshold is chosen on
-held-out classes, and the card also says how many things a learner knows when each was shown once.
+has that many, whatever it had in training. For a network that states novelty, how a learner tells what is new is
+found on held-out classes (`tools/calibrate.py`), and the card also says how many things a learner knows when each
+was shown once.
 """
 
 import dataclasses
 import json
 import sys
 from pathlib import Path
+
+from calibrate import HOW
 
 from mann.runtime import prepare_jax
 
@@ -25,7 +28,7 @@ def main(name: str, *runs: Path) -> None:
     prepare_jax()
     from mann.evaluation import evaluate
     from mann.tasks import ManyThings
-    from mann.teaching import choose_novelty, teach_once
+    from mann.teaching import calibrate_novelty, teach_once
     from mann.trained import load_trained, save_trained, with_slots
     from mann.training.presets import PRESETS
 
@@ -58,10 +61,8 @@ def main(name: str, *runs: Path) -> None:
     description = {"classes": trained.description["classes"], "card": card}
     if many:
         card["trained_with_slots"] = candidates[best].model.memory.slots
-        description["novelty"] = choose_novelty(trained)
-        card["novelty"] = (
-            "the lowest threshold at which at most 3 % of 5, 20 and 50 held-out things are called new"
-        )
+        description["novelty"] = calibrate_novelty(trained)._asdict()
+        card["novelty"] = HOW
         trained = trained._replace(name=name, description=description)
         card["teach_once_command"] = f"mann eval {name} --teach-once {','.join(map(str, THINGS))}"
         card["teach_once"] = [row.to_json() for row in teach_once(trained, THINGS)]

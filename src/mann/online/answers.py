@@ -3,13 +3,14 @@
 from collections.abc import Hashable
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int
+from scipy.special import expit
 
 from mann.errors import MannError
 from mann.memory import MemoryTrace
 from mann.outputs import Letters
+from mann.trained import Novelty
 
 ROUNDS = 30  # of `explain_letters`: more do not change any probability by a per cent
 
@@ -50,7 +51,9 @@ def label_probabilities(
     names: Letters,
     outputs: Float32[np.ndarray, "n size"],
     encoded: Float32[np.ndarray, "labels label"],
-    novelty: bool,
+    novelty: Novelty | None,
+    familiarity: Float32[np.ndarray, "n"],
+    shows: Int[np.ndarray, "labels"],
 ) -> Float[np.ndarray, "n labels_and_new"]:
     """Probabilities of the labels in use and, last, of something new. Every row sums to 1.
 
@@ -58,16 +61,21 @@ def label_probabilities(
         names: how the outputs are read.
         outputs: of the network, one row per picture.
         encoded: the labels in use, as the network sees them.
-        novelty: whether something may be new at all.
+        novelty: how what the network states is read; None if nothing may be new at all.
+        familiarity: of each picture, as the memory has it.
+        shows: how many examples of each label there were.
     """
     code, known = names.code, len(encoded)
     logits = outputs[:, : code.size].reshape(-1, code.letters, code.alphabet).astype(np.float64)
     letters = np.exp(logits - logits.max(axis=-1, keepdims=True))
     letters /= letters.sum(axis=-1, keepdims=True)
     chances = explain_letters(letters, encoded, code.capacity)
-    stated = names.new(jnp.asarray(outputs))
-    if 0 < known < code.capacity and (stated is not None or not novelty):
-        new = np.zeros(len(outputs)) if stated is None or not novelty else np.asarray(stated, np.float64)
+    states = names.size > code.size
+    if 0 < known < code.capacity and (states or novelty is None):
+        new = np.zeros(len(outputs))
+        if states and novelty is not None:
+            taken_for = chances[:, :-1].argmax(axis=1)
+            new = expit(novelty.log_odds(outputs[:, -1].astype(float), familiarity, known, shows[taken_for]))
         total = chances[:, :-1].sum(axis=1)
         share = (1 - new) / np.where(total > 0, total, 1)
         chances = np.concatenate([share[:, None] * chances[:, :-1], new[:, None]], axis=1)

@@ -37,9 +37,9 @@ export async function change(path, body) {
 }
 
 /** Every answer says which learner gave it and what that has been taught: is it the one that is shown? */
-export async function check({ id, taught }) {
+export async function check({ id, taught, version }) {
   if (!current || (current.taught === 0 && taught === 0)) return;
-  if (id !== current.id || taught !== current.taught) await refresh();
+  if (id !== current.id || version !== current.version) await refresh();
 }
 
 export function start() {

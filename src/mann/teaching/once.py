@@ -1,6 +1,5 @@
 """Taught once: how many things a learner knows after one example of each, and whether it can tell what is new."""
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,43 +98,6 @@ def teach_once(
     return results
 
 
-def choose_novelty(
-    trained: Trained,
-    *,
-    things: Sequence[int] = (5, 20, 50),
-    mistakes: float = 0.03,
-    questions: int = QUESTIONS,
-    seed: int = 0,
-) -> float:
-    """From which probability on to call something new, chosen on the classes held out from training.
-
-    The lowest one, to the hundredth, at which no more than so many of the things taught are called new, whatever
-    the number of things.
-
-    Args:
-        trained: a network that states how likely it is that something is new.
-        things: numbers of things; those that the held-out classes allow.
-        mistakes: the share of known things that may be called new.
-        questions: about known things, for each number.
-        seed: which things, drawings and codes of labels.
-
-    Raises:
-        MannError: if no class was held out.
-    """
-    data = trained.config.data
-    images = data.load()
-    parts = data.split(len(images))
-    held_out = images.subset(parts.train, parts.validation)
-    learner = OneShotLearner(trained)
-    chosen = 0.0
-    for count in (count for count in things if count <= len(held_out)):
-        rng = np.random.default_rng([seed, count])
-        answers = [_trial(learner, held_out, count, rng) for _ in range(-(-questions // count))]
-        new = 1 - np.concatenate([answer.known for answer in answers])
-        chosen = max(chosen, float(np.quantile(new, 1 - mistakes)))
-    return min(math.ceil(100 * chosen) / 100, 1.0)
-
-
 class _Answers(NamedTuple):
     answered: Bool[np.ndarray, "things"]  # whether each answer was right
     forced: Bool[np.ndarray, "things"]
@@ -150,9 +112,9 @@ def _trial(parent: OneShotLearner, images: ImageSet, things: int, rng: np.random
     pairs = [rng.permutation(images.counts[c])[:2] for c in taught]
     learner = parent.sibling(seed=int(rng.integers(2**31)))
     labels: list[Label] = list(range(things))
-    shown = [learner.prepare(_picture(images, c, pair[0])) for c, pair in zip(taught, pairs, strict=True)]
-    asked = [learner.prepare(_picture(images, c, pair[1])) for c, pair in zip(taught, pairs, strict=True)]
-    strange = [learner.prepare(_picture(images, c, rng.integers(images.counts[c]))) for c in others]
+    shown = [learner.prepare(picture_of(images, c, pair[0])) for c, pair in zip(taught, pairs, strict=True)]
+    asked = [learner.prepare(picture_of(images, c, pair[1])) for c, pair in zip(taught, pairs, strict=True)]
+    strange = [learner.prepare(picture_of(images, c, rng.integers(images.counts[c]))) for c in others]
     learner.learn_many(shown, labels)
     chances = learner.predict_proba_many([*asked, *strange])
     answers = [learner.choose(chance) for chance in chances[:things]]
@@ -170,7 +132,7 @@ def _trial(parent: OneShotLearner, images: ImageSet, things: int, rng: np.random
     )
 
 
-def _picture(images: ImageSet, number: int | np.integer, drawing: int | np.integer) -> np.ndarray:
+def picture_of(images: ImageSet, number: int | np.integer, drawing: int | np.integer) -> np.ndarray:
     return images.images[number, drawing] * np.uint8(255 // images.ink)
 
 
