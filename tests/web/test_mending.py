@@ -38,7 +38,7 @@ def chances(browser, symbol):
 def assert_taught(running, browser, *examples):
     """As a learner of the same codes is that was shown nothing but these pairs of name and drawing."""
     session = running.playground.sessions.find(browser.cookies["mann_session"])
-    learner = running.playground.learner.sibling(seed=session._learner.seed)
+    learner = running.playground.learner.sibling(seed=session.taught.now.learner.seed)
     for name, symbol in examples:
         learner.learn_one(DRAWINGS[symbol][0], name)
     for symbol in DRAWINGS:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import ipaddress
+import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
@@ -44,16 +46,19 @@ class Guard:
     Starlette's TrustedHostMiddleware answers in plain text and may redirect.
     """
 
-    def __init__(self, app: ASGIApp, hosts: tuple[str, ...]) -> None:
-        self.app, self.hosts = app, hosts
+    def __init__(
+        self, app: ASGIApp, hosts: tuple[str, ...], watch: Callable[[Scope, int, float], None]
+    ) -> None:
+        self.app, self.hosts, self.watch = app, hosts, watch
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        body = _Body(scope, receive)
+        body, began = _Body(scope, receive), time.perf_counter()
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self.watch(scope, message["status"], time.perf_counter() - began)
                 await body.ignore_rest()
                 present = {name for name, _ in message["headers"]}
                 extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
@@ -86,7 +91,9 @@ def _refuse(scope: Scope, hosts: tuple[str, ...]) -> Response | None:
         return sentence(400, "This playground answers only to the address that it was started with.")
     # Another site's page in the same browser could not read the answer, but it could teach or take up a place.
     foreign = any(not _is_own(origin, host) for origin in values(b"origin"))
-    if scope["path"].startswith("/api/"):  # a link to the page itself may stand anywhere
+    if scope["path"].startswith(
+        ("/api/", "/v1/", "/metrics")
+    ):  # a link to the page itself may stand anywhere
         foreign |= any(site not in ("same-origin", "none") for site in values(b"sec-fetch-site"))
     return sentence(403, "Only the playground's own page may ask this.") if foreign else None
 

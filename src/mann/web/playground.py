@@ -11,10 +11,12 @@ import numpy as np
 from mann.data.pictures import draw_pictures
 from mann.online import OneShotLearner, Prepared
 from mann.online.page import read_page
+from mann.store import Learners, open_store
 from mann.web import experiment
 from mann.web.encoding import encode_step, encode_weights
 from mann.web.experiment import Material, Trial
 from mann.web.explain import Writings
+from mann.web.metrics import Metrics
 from mann.web.requests import (
     check_label,
     read_label,
@@ -24,6 +26,7 @@ from mann.web.requests import (
     read_version,
     read_whole,
 )
+from mann.web.service import Service
 from mann.web.sessions import MOST_EXAMPLES, MOST_SYMBOLS, Session, Sessions
 from mann.web.trials import TrialStore
 
@@ -38,10 +41,16 @@ class Settings:
 
     results: Path
     trials: Path
-    most_sessions: int = 200
-    most_per_address: int = 200
-    idle_seconds: float = 1800.0
+    store: str
+    """Where learners are kept: a SQLite file, or redis://…"""
+    most_sessions: int = 1000
+    most_per_address: int = 1000
+    most_learners: int = 1000
+    """Of the service, beside those of browsers."""
+    idle_seconds: float = 30 * 86400.0
     trial_length: int = 50
+    tokens: tuple[str, ...] = ()
+    """Who may use the service; none: everybody, which is for loopback alone."""
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
     """Host names that a request may ask for, against DNS rebinding."""
 
@@ -53,11 +62,11 @@ class Playground:
         self, learner: OneShotLearner, opponent: OneShotLearner, material: Material, settings: Settings
     ) -> None:
         self.learner, self.opponent, self.material, self.settings = learner, opponent, material, settings
+        self.metrics = Metrics()
+        self.learners = Learners(open_store(settings.store), learner)
+        self.service = Service(self.learners, settings.most_learners, self.metrics)
         self.sessions = Sessions(
-            lambda: Session(learner.sibling(keep="pixels")),
-            settings.most_sessions,
-            settings.most_per_address,
-            settings.idle_seconds,
+            self.learners, settings.most_sessions, settings.most_per_address, settings.idle_seconds
         )
         trace = learner.memory
         self._slots = 0 if trace is None else trace.memory.shape[0]
@@ -78,6 +87,7 @@ class Playground:
 
     def predict(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
         look, about = session.look(self._drawing(body))
+        self.metrics.predictions.add()
         chances = dict(look.probabilities)
         guess = look.best
         confidence, new = chances[guess], chances.pop(None)
@@ -92,6 +102,7 @@ class Playground:
 
     def learn(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
         learned = session.teach(self._drawing(body), read_label(body))
+        self.metrics.examples.add()
         return self.session(session) | {"learned": learned}
 
     def forget(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:

@@ -22,9 +22,17 @@ REPLAY_EPISODES = 1000  # which test episodes can be replayed
 
 async def read_json(request: Request, most: int = MOST_BYTES) -> dict[str, Any]:
     """The body as a JSON object, bounded in size and time."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if content_type(request) != "application/json":
         raise HTTPException(415, "Send JSON, with the content type application/json.")
+    return parse_json(await read_body(request, most))
+
+
+def content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body, bounded in size and time."""
     declared = request.headers.get("content-length", "0")
     too_long = HTTPException(413, f"This request may have {most // 1000} kB at most.")
     if declared.isdigit() and int(declared[:20]) > most:
@@ -38,6 +46,10 @@ async def read_json(request: Request, most: int = MOST_BYTES) -> dict[str, Any]:
                     raise too_long
     except TimeoutError:
         raise HTTPException(408, "The request took too long to arrive: send it again.") from None
+    return bytes(content)
+
+
+def parse_json(content: bytes) -> dict[str, Any]:
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
@@ -79,9 +91,12 @@ def read_whole(body: dict[str, Any], name: str, low: int, high: int) -> int:
     return value
 
 
-def read_version(body: dict[str, Any]) -> int | None:
+def read_version(body: dict[str, Any]) -> str | None:
     """The version of what was taught that a change is meant for; None if that was left out."""
-    return None if body.get("version") is None else read_whole(body, "version", 0, 10**9)
+    version = body.get("version")
+    if version is not None and not isinstance(version, str):
+        raise MannError("The version is the text that came with what was taught.")
+    return version
 
 
 def read_threshold(body: dict[str, Any]) -> float | None:
