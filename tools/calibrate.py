@@ -2,8 +2,9 @@
 
     python tools/calibrate.py NAME [NAME …]
 
-It looks at the classes held out from training alone. `tools/ship.py` does the same for weights that it ships;
-`python benchmarks/novelty.py NAME` measures what came of it.
+It looks at the classes held out from training alone; then what the card says of things taught once is measured anew,
+on test classes. `tools/ship.py` does the same for weights that it ships; `python benchmarks/novelty.py NAME` measures
+how often the learner is right about what is new.
 """
 
 import sys
@@ -14,6 +15,7 @@ from tqdm import tqdm
 from mann.runtime import prepare_jax
 
 TARGET = Path(__file__).parents[1] / "src" / "mann" / "pretrained"
+THINGS = (5, 20, 100, 423)  # taught once, for the card
 HOW = (
     "at even odds, 5 % of the known things are called new: logistic and quantile regression on held-out classes, "
     "with 1 to 100 things known, each shown 1 to 8 times (mann.teaching.calibrate_novelty)"
@@ -22,7 +24,7 @@ HOW = (
 
 def main(*names: str) -> None:
     prepare_jax()
-    from mann.teaching import calibrate_novelty
+    from mann.teaching import calibrate_novelty, teach_once
     from mann.trained import load_trained, save_trained
 
     for name in names:
@@ -35,9 +37,10 @@ def main(*names: str) -> None:
 
             novelty = calibrate_novelty(trained, progress=show)
         print(name, novelty)
-        card = trained.description["card"] | {"novelty": HOW}
-        description = trained.description | {"novelty": novelty._asdict(), "card": card}
-        save_trained(TARGET / f"{name}.safetensors", trained._replace(description=description))
+        trained.description["novelty"] = novelty._asdict()
+        trained.description["card"]["novelty"] = HOW
+        trained.description["card"]["teach_once"] = [row.to_json() for row in teach_once(trained, THINGS)]
+        save_trained(TARGET / f"{name}.safetensors", trained)
 
 
 if __name__ == "__main__":

@@ -276,5 +276,5 @@ def _ask(
 def _held_out(trained: Trained) -> ImageSet:
     data = trained.config.data
     images = data.load()
-    parts = data.split(len(images))
+    parts = data.divide(len(images))
     return images.subset(parts.train, parts.validation)
