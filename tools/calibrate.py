@@ -2,9 +2,9 @@
 
     python tools/calibrate.py NAME [NAME …]
 
-It looks at the classes held out from training alone; then what the card says of things taught once is measured anew,
-on test classes. `tools/ship.py` does the same for weights that it ships; `python benchmarks/novelty.py NAME` measures
-how often the learner is right about what is new.
+It looks at the classes held out from training alone; then what the card says of things taught once is measured
+anew, on test classes. `tools/ship.py` does the same for weights that it ships; `python benchmarks/novelty.py NAME`
+measures how often the learner is right about what is new.
 """
 
 import sys

@@ -144,7 +144,7 @@ def run_episode(page, trained: Trained, steps: int, seed: int = 0) -> tuple[np.n
 def test_probabilities_agree_with_python_over_episodes(page, model, steps):
     difference, milliseconds = run_episode(page, load_trained(model), steps)
     assert difference < 2e-4  # 1e-3 was asked for
-    assert milliseconds < 30  # 10, on a machine that does nothing else
+    assert milliseconds < 150  # benchmarks/page.py measures it, on a machine that does nothing else
 
 
 @pytest.mark.parametrize(

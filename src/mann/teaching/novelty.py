@@ -134,8 +134,9 @@ def calibrate_novelty(
     for done, count in enumerate(counts):
         progress(done, len(counts))
         rng = np.random.default_rng([seed, count])
-        for _ in range(_trials(count, questions)):
-            asked.append(_ask(learner, prepare, count, rng.choice(SHOWS, count).tolist(), rng))
+        for trial in range(_trials(count, questions)):  # shown equally often, or each as it comes
+            shows = rng.choice(SHOWS, count) if trial % 2 else np.full(count, rng.choice(SHOWS))
+            asked.append(_ask(learner, prepare, count, shows.tolist(), rng))
     progress(len(counts), len(counts))
     return fit_novelty(
         np.concatenate([one.numbers for one in asked]),
@@ -158,8 +159,8 @@ def fit_novelty(
     stated, alike, things, shows = numbers.T
     much, often = np.log(things), np.log(shows)
     usual = np.stack([np.ones_like(much), much, often, much * often], axis=1)
-    # Every number of things counts the same, and so do known and new ones.
-    groups = np.unique(np.stack([things, known], axis=1), axis=0, return_inverse=True)[1].ravel()
+    # Every number of things and of shows counts the same, and so do known and new ones.
+    groups = np.unique(np.stack([things, shows, known], axis=1), axis=0, return_inverse=True)[1].ravel()
     weights = 1 / np.bincount(groups)[groups]
     statistics = np.stack([stated, alike], axis=1)
     useful = np.ptp(statistics, axis=0) > 0  # a memory without a likeness says the same of all

@@ -1,5 +1,5 @@
 // What this page knows about its learner on the server, and how it notices that it is no longer true:
-// another tab has taught something, or the server was restarted or has dropped a learner that was idle.
+// another tab has taught something, or the server has dropped a learner that was idle.
 
 import { ask, attempt, showNote } from "./common.js";
 
@@ -17,8 +17,8 @@ export function take(session) {
   version += 1;
   for (const listener of listeners) listener(session);
   if (lost) {
-    showNote("What you had taught is gone: the playground was restarted, or nobody drew here for a long time. "
-      + "Teach it again.");
+    showNote("What you had taught is gone: nobody drew here for a long time, or the browser has lost its cookie. "
+      + "Teach it again, or open a file that you saved.");
   }
 }
 
