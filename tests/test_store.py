@@ -226,8 +226,9 @@ def test_threads_lose_nothing(store, address, parent):
         def work(number):
             learners = both[number % 2]
             for turn in range(5):
+                label = f"{number} {turn}"
                 live = learners.find("a")
-                learners.change(live, lambda one: one.learn_one(GLYPHS[number, 0], f"{number} {turn}"))
+                learners.change(live, lambda one, label=label: one.learn_one(GLYPHS[number, 0], label))
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
@@ -257,7 +258,7 @@ def test_what_is_no_file_of_learners_is_left_alone(tmp_path):
     with pytest.raises(StoreError, match="newer version"):
         SQLiteStore(tmp_path / "learners")
     with pytest.raises(StoreError, match="cannot be created"):
-        SQLiteStore(path / "below")
+        SQLiteStore(path / "below")  # a file, not a folder
     assert (tmp_path / "learners").stat().st_mode & 0o077 == 0  # drawings are private
 
 

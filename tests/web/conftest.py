@@ -72,6 +72,7 @@ def serve(
             server.should_exit = True
             thread.join(timeout=20)
             listener.close()
+            playground.close()
 
     return start
 

@@ -46,12 +46,13 @@ def test_pages_use_nothing_from_outside():
 
 
 @pytest.mark.parametrize("novelty", [0.0, 1.0])
-def test_the_guess_is_the_learners(running, learner, novelty):
+def test_the_guess_is_the_learners(running, novelty):
     """From which probability on something is new is the learner's to say."""
-    session = sessions.Session(sessions.Unkept(learner.sibling(novelty=novelty)))
     ring = {"image": encode(sketch("ring", 0)), "label": "ring"}
-    running.playground.learn(session, ring)
-    answer = running.playground.predict(session, ring)
+    with running.browser() as browser:
+        browser.post("/api/learn", json=ring)
+        browser.post("/api/novelty", json={"threshold": novelty})
+        answer = browser.post("/api/predict", json=ring).json()
     assert answer["guess"] == (None if novelty == 0 else "ring")
     assert answer["confidence"] == (answer["new"] if novelty == 0 else answer["ranked"][0]["probability"])
 

@@ -95,7 +95,10 @@ def main(arguments: list[str]) -> int:
         # The server finishes what it is doing at SIGINT or SIGTERM, then raises the signal anew: end in peace.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
-        Server(configure(create_app(playground))).run([listener])
+        try:
+            Server(configure(create_app(playground))).run([listener])
+        finally:
+            playground.close()
     print("Stopped.")
     return 0
 
@@ -145,7 +148,7 @@ def _prepare(options: Arguments) -> "Playground":
     (picture, _), *_ = draw_pictures(material.bitmaps, 1, 1, np.random.default_rng(0))
     for one in {learner, opponent}:
         one.sibling().learn_one(picture, "compiled before the first request")
-    return Playground(
+    playground = Playground(
         learner,
         opponent,
         material,
@@ -163,6 +166,8 @@ def _prepare(options: Arguments) -> "Playground":
             hosts=_hosts(options),
         ),
     )
+    playground.desk.compile()
+    return playground
 
 
 def read_tokens(path: Path) -> tuple[str, ...]:

@@ -117,6 +117,14 @@ class Memory(Layer):
             r_t, what all heads read, of length `read_size`; and the state after the step.
         """
 
+    def needed(self, state: Any) -> int:
+        """How many slots, the first ones, the next step depends on: all of them, unless a memory knows better."""
+        return self.slots
+
+    def crop(self, state: Any, slots: int) -> Any:
+        """The state of a memory of the first slots alone, at least as many as are `needed`."""
+        raise MannError("Every step of this memory depends on all of its slots.")
+
     @property
     def stands_alone(self) -> bool:
         """Whether it takes nothing from the controller, so that a whole episode can be done at once (`unroll`)."""

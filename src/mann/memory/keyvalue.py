@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mann.errors import MannError, check_range
@@ -151,6 +152,14 @@ class KeyValue(Memory):
             [blended, jnp.log(blended + TINY), weights[:, :1], jnp.maximum(best, -1.0)[:, None]], axis=-1
         )
         return told.reshape(-1), weights[:, 1:]
+
+    def needed(self, state: KeyValueState) -> int:
+        """Those that hold a pair, and the one that is written next; they are filled in order."""
+        return min(self.slots, 1 + int(np.count_nonzero(state.written)))
+
+    def crop(self, state: KeyValueState, slots: int) -> KeyValueState:
+        keys, values, written, pending, weights = state
+        return KeyValueState(keys[:slots], values[:slots], written[:slots], pending, weights[:, :slots])
 
     @property
     def stands_alone(self) -> bool:

@@ -23,6 +23,16 @@ LENGTHS = (256, 32, 4, 1)  # one after the other
 BATCHES = (256, 32, 8)  # side by side; a smaller one is filled up
 
 
+class Glances(NamedTuple):
+    """One step for each of many learners, whose state is not kept: what is worth a look afterwards."""
+
+    outputs: Any  # n outputs
+    read_weights: Any  # n heads slots
+    write_weights: Any  # n write_heads slots
+    usage: Any  # n slots, or None
+    held: Any  # n slots: the largest number in each, by magnitude
+
+
 class _Compiled(NamedTuple):
     """What does not depend on the weights. The first argument of each is the model's arrays."""
 
@@ -31,6 +41,7 @@ class _Compiled(NamedTuple):
     steps: Callable[[Any, Any, Any, State], jax.Array]  # of many pictures, each from the same state
     unroll: Callable[[Any, Any, Any, State], State]  # many pictures with their labels, one after the other
     embed: Callable[[Any, Any], jax.Array]
+    glance: Callable[[Any, Any, Any, State], "Glances"]  # of many pictures, each from a state of its own
 
 
 class Network(NamedTuple):
@@ -103,7 +114,18 @@ def _compile(static: Model) -> _Compiled:
     def embed(arrays: Model, x: jax.Array) -> jax.Array:
         return eqx.combine(arrays, static).embed(x)
 
-    return _Compiled(step, steps, unroll, embed)
+    @jax.jit
+    def glance(arrays: Model, x: jax.Array, labels: jax.Array, states: State) -> Glances:
+        model = eqx.combine(arrays, static)
+        outputs, after = jax.vmap(model.cell)(model.project(x, labels), states)
+        if not model.memory.slots:
+            nothing = jnp.zeros((len(x), 0))
+            return Glances(model.readout(outputs), nothing[:, None], nothing[:, None], None, nothing)
+        trace = jax.vmap(model.memory.trace)(after.memory)
+        held = jnp.abs(trace.memory).max(axis=-1)
+        return Glances(model.readout(outputs), trace.read_weights, trace.write_weights, trace.usage, held)
+
+    return _Compiled(step, steps, unroll, embed, glance)
 
 
 def _with_familiarity(model: Model, outputs: jax.Array, state: State) -> jax.Array:

@@ -94,18 +94,25 @@ class Learners:
             StoreError: if the store cannot be asked.
             WrongFormat: if its examples are of another format than this network's.
         """
-        return self.find_all([key])[0]
+        (found,) = self.find_all([key])
+        if isinstance(found, WrongFormat):
+            raise found
+        return found
 
-    def find_all(self, keys: Sequence[str]) -> list[Live | None]:
+    def find_all(self, keys: Sequence[str]) -> "list[Live | WrongFormat | None]":
         """Several learners as they are now, for one question to the store."""
-        found = []
+        found: list[Live | WrongFormat | None] = []
         for key, version in zip(keys, self.store.versions(keys), strict=True):
             live = self._cached(key)
             if version is None:
                 self._forget(key)
                 live = None
             elif live is None:
-                live = self._read(key)
+                try:
+                    live = self._read(key)
+                except WrongFormat as error:
+                    found.append(error)
+                    continue
             elif live.now.version != version:
                 with live.lock:
                     live = live if self._catch_up(live) else None

@@ -75,7 +75,8 @@ class SQLiteStore:
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"The file of learners {self.path} cannot be created: {error}.") from None
         finally:
-            draft.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Scope
 from mann.web.errors import HANDLERS
 from mann.web.guard import Guard, network_of
 from mann.web.playground import Playground
-from mann.web.requests import MOST_BYTES, MOST_FILE_BYTES, read_episode, read_json
+from mann.web.requests import MOST_BYTES, MOST_FILE_BYTES, is_small_text, read_episode, read_json
 from mann.web.results import FIGURES, SHIPPED, find_figure, list_results
 from mann.web.routes import Tokens, service_routes
 from mann.web.service import KIND
@@ -109,6 +109,12 @@ def create_app(playground: Playground) -> ASGIApp:
             headers={"content-security-policy": FIGURE_POLICY},
         )
 
+    async def predict(request: Request) -> Response:
+        body: Any = await read_json(request)
+        if not is_small_text(body.get("image")):  # others shall not wait for a large one
+            body = await computing.run(playground.drawing, body)
+        return JSONResponse(await playground.predict(request.cookies.get(COOKIE), body))
+
     async def replay(request: Request) -> Response:
         number = read_episode(request)
         if replaying.requests >= MOST_REPLAYS:
@@ -152,9 +158,9 @@ def create_app(playground: Playground) -> ASGIApp:
             Route("/static/{name}", static),
             Route("/health", health),
             Route("/metrics", metrics),
-            *service_routes(playground.service, tokens, computing.run, None),
+            *service_routes(playground.service, tokens, computing.run, playground.desk.ask),
             Route("/api/session", for_session(playground.session)),
-            Route("/api/predict", for_session(playground.predict), methods=["POST"]),
+            Route("/api/predict", predict, methods=["POST"]),
             Route("/api/learn", for_session(playground.learn, takes_place=True), methods=["POST"]),
             Route("/api/forget", for_session(playground.forget), methods=["POST"]),
             Route("/api/rename", for_session(playground.rename), methods=["POST"]),

@@ -43,12 +43,24 @@ def shown_slots(trace: MemoryTrace) -> Int[np.ndarray, "shown"]:
     return np.sort(np.argsort(-importance, kind="stable")[:MOST_SLOTS])
 
 
-def encode_weights(trace: MemoryTrace | None) -> dict[str, Any] | None:
+def encode_weights(trace: MemoryTrace | None, slots: int = 0) -> dict[str, Any] | None:
     """Where one step read (mean over heads) and wrote (sum over heads), and the usage relative to its largest.
 
-    Of a large memory only some slots: `shown` has their numbers, from 0, and is null where all are there.
+    Of a large memory only some slots: `shown` has their numbers, from 0, and is null where all are there. A trace
+    may lack the last of so many slots, where nothing was read or written.
     """
-    return None if trace is None else _encode_slots(trace, shown_slots(trace))
+    if trace is None:
+        return None
+    missing = max(0, min(slots, MOST_SLOTS) - trace.memory.shape[0])
+    if missing:
+        read, write = (np.pad(part, ((0, 0), (0, missing))) for part in trace[:2])
+        usage = None if trace.usage is None else np.pad(trace.usage, (0, missing))
+        trace = MemoryTrace(read, write, usage, np.pad(trace.memory, ((0, missing), (0, 0))))  # type: ignore[arg-type]
+    encoded = _encode_slots(trace, shown_slots(trace))
+    total = max(slots, encoded["slots"])
+    if encoded["shown"] is None and total > encoded["slots"]:
+        encoded["shown"] = list(range(encoded["slots"]))
+    return encoded | {"slots": total}
 
 
 def _encode_slots(trace: MemoryTrace, slots: Int[np.ndarray, "shown"]) -> dict[str, Any]:

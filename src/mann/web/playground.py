@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from mann.data.pictures import draw_pictures
+from mann.errors import MannError
 from mann.online import OneShotLearner, Prepared
 from mann.online.page import read_page
+from mann.online.together import Glance
 from mann.store import Learners, open_store
 from mann.web import experiment
+from mann.web.desk import Ask, Desk
 from mann.web.encoding import encode_step, encode_weights
 from mann.web.experiment import Material, Trial
 from mann.web.explain import Writings
@@ -64,6 +67,7 @@ class Playground:
         self.learner, self.opponent, self.material, self.settings = learner, opponent, material, settings
         self.metrics = Metrics()
         self.learners = Learners(open_store(settings.store), learner)
+        self.desk = Desk(learner, self.metrics)
         self.service = Service(self.learners, settings.most_learners, self.metrics)
         self.sessions = Sessions(
             self.learners, settings.most_sessions, settings.most_per_address, settings.idle_seconds
@@ -73,6 +77,11 @@ class Playground:
         self.replay = functools.lru_cache(KEPT_REPLAYS)(self._replay)
         self.store = TrialStore(settings.trials)
 
+    def close(self) -> None:
+        """After the last request: nothing is left to be done."""
+        self.desk.close()
+        self.learners.store.close()
+
     def session(self, session: Session) -> dict[str, Any]:
         return {
             "model": Path(self.learner.model).name,
@@ -81,27 +90,46 @@ class Playground:
             **session.snapshot(),
         }
 
-    def _drawing(self, body: dict[str, Any]) -> Prepared:
+    def drawing(self, body: dict[str, Any]) -> Prepared:
         """The drawing of a request, as the network sees it."""
         return self.learner.prepare(read_picture(body), "the drawing")
 
-    def predict(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
-        look, about = session.look(self._drawing(body))
-        self.metrics.predictions.add()
-        chances = dict(look.probabilities)
-        guess = look.best
-        confidence, new = chances[guess], chances.pop(None)
-        ranked = sorted(chances.items(), key=lambda item: -item[1])[:RANKED]
-        return about | {
-            "guess": guess,
-            "confidence": confidence,
-            "ranked": [{"label": label, "probability": chance} for label, chance in ranked],
-            "new": new,
-            "memory": encode_weights(look.memory),
-        }
+    async def predict(self, cookie: str | None, content: dict[str, Any] | Prepared) -> dict[str, Any]:
+        return await self.desk.ask(self.prepare_predictions, (cookie, content))
+
+    def prepare_predictions(self, requests: list[tuple[str | None, Any]]) -> list[Ask | Exception]:
+        """Predictions for browsers, by cookie and what was drawn."""
+        sessions = self.sessions.find_all([cookie for cookie, _ in requests])
+        return [
+            self._prepare_prediction(session or self.sessions.guest(), content)
+            for session, (_, content) in zip(sessions, requests, strict=True)
+        ]
+
+    def _prepare_prediction(self, session: Session, content: Any) -> Ask | Exception:
+        try:
+            picture = content if isinstance(content, Prepared) else self.drawing(content)
+        except MannError as error:
+            return error
+        now = session.taught.now
+
+        def finish(glances: list[Glance]) -> dict[str, Any]:
+            (glance,) = glances
+            chances = dict(glance.probabilities)
+            guess = glance.best
+            confidence, new = chances[guess], chances.pop(None)
+            ranked = sorted(chances.items(), key=lambda item: -item[1])[:RANKED]
+            return session.explain(now, glance) | {
+                "guess": guess,
+                "confidence": confidence,
+                "ranked": [{"label": label, "probability": chance} for label, chance in ranked],
+                "new": new,
+                "memory": encode_weights(glance.memory, self._slots),
+            }
+
+        return Ask(now.learner, [picture.pixels], finish)
 
     def learn(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
-        learned = session.teach(self._drawing(body), read_label(body))
+        learned = session.teach(self.drawing(body), read_label(body))
         self.metrics.examples.add()
         return self.session(session) | {"learned": learned}
 

@@ -15,6 +15,7 @@ from mann.errors import MannError
 MOST_BYTES = 200_000  # of a request
 MOST_FILE_BYTES = 4_000_000  # of one with a file of what was taught
 MOST_PIXELS = 1_000_000  # of a drawing
+SMALL_BYTES, SMALL_PIXELS = 30_000, 200 * 200  # of a picture that is read among others
 MOST_LETTERS = 30  # of a label
 BODY_SECONDS = 10  # for a request to arrive
 REPLAY_EPISODES = 1000  # which test episodes can be replayed
@@ -71,6 +72,24 @@ def read_picture(body: dict[str, Any]) -> Image.Image:
     if picture.width * picture.height > MOST_PIXELS:
         raise MannError("The drawing is too large: send one of at most a million pixels.")
     return picture
+
+
+def is_small(picture: bytes) -> bool:
+    """Whether this is a PNG of few pixels, which is quick to read: what a page draws."""
+    if len(picture) > SMALL_BYTES or picture[:8] != b"\x89PNG\r\n\x1a\n" or len(picture) < 24:
+        return False
+    width, height = int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])
+    return width * height <= SMALL_PIXELS
+
+
+def is_small_text(text: Any) -> bool:
+    """`is_small` of base64: the header is enough."""
+    if not isinstance(text, str) or len(text) > 4 * SMALL_BYTES // 3:
+        return False
+    try:
+        return is_small(base64.b64decode(text[:32]))
+    except ValueError:
+        return False
 
 
 def read_label(body: dict[str, Any], name: str = "label") -> str:

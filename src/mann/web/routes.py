@@ -15,12 +15,13 @@ from starlette.routing import Route
 
 from mann.errors import MannError
 from mann.web.openapi import OPERATIONS, Operation, document
-from mann.web.requests import content_type, parse_json, read_body
+from mann.web.requests import content_type, is_small, parse_json, read_body
 from mann.web.service import MOST_IMAGES, Picture, Service
 
 MOST_BYTES = 12_000_000  # of a request with pictures
 MOST_IMPORT_BYTES = 32_000_000
 MOST_OTHER_BYTES = 100_000
+FEW = 4  # pictures of a request that are read among those of others
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Run = Callable[..., Awaitable[Any]]  # work and its arguments, to be run in a thread
@@ -47,14 +48,14 @@ class Tokens:
             )
 
 
-def service_routes(service: Service, tokens: Tokens, run: Run, predict: Any) -> list[Route]:
+def service_routes(service: Service, tokens: Tokens, run: Run, ask: Run) -> list[Route]:
     """All routes of the service.
 
     Args:
         service: what answers.
         tokens: who may ask.
         run: runs work in a thread.
-        predict: answers predictions, many at once.
+        ask: answers predictions, many at once.
     """
     about = document()
 
@@ -63,13 +64,13 @@ def service_routes(service: Service, tokens: Tokens, run: Run, predict: Any) -> 
 
     routes = [Route("/v1/openapi.json", openapi)]
     for operation in OPERATIONS:
-        endpoint = _endpoint(operation, service, tokens, run, predict)
+        endpoint = _endpoint(operation, service, tokens, run, ask)
         routes.append(Route(operation.path, endpoint, methods=[operation.method]))
     return routes
 
 
-def _endpoint(operation: Operation, service: Service, tokens: Tokens, run: Run, predict: Any) -> Endpoint:
-    work = getattr(service, operation.name)
+def _endpoint(operation: Operation, service: Service, tokens: Tokens, run: Run, ask: Run) -> Endpoint:
+    work = getattr(service, operation.name, None)
 
     async def endpoint(request: Request) -> Response:
         tokens.check(request)
@@ -85,8 +86,11 @@ def _endpoint(operation: Operation, service: Service, tokens: Tokens, run: Run, 
         elif operation.body is not None:
             _check_json(request)
             arguments.append(parse_json(await read_body(request, MOST_OTHER_BYTES)))
-        if operation.name == "predict" and predict is not None:
-            return JSONResponse(await predict(*arguments))
+        if operation.images == "predict":
+            key, pictures = arguments
+            if len(pictures) > FEW or not all(is_small(picture.content) for picture in pictures):
+                pictures = await run(service.prepare, pictures)
+            return JSONResponse(await ask(service.prepare_predictions, (key, pictures)))
         content = await run(work, *arguments)
         if isinstance(content, str):
             return Response(content, media_type="application/json")

@@ -14,7 +14,9 @@ from PIL import Image
 from mann.errors import MannError
 from mann.online import Label, OneShotLearner, Prepared
 from mann.online.page import FORMAT, from_levels, read_page, to_page
+from mann.online.together import Glance
 from mann.store import Gone, Learners, Live, Moment
+from mann.web.desk import Ask
 from mann.web.metrics import Metrics
 from mann.web.requests import read_whole
 from mann.web.sessions import Full, Outdated
@@ -122,11 +124,22 @@ class Service:
             )
         return [self.learners.parent.prepare(picture, "the picture") for picture in opened]
 
-    def predict(self, key: str, pictures: Sequence[Picture]) -> dict[str, Any]:
-        learner = self.find(key).now.learner
-        prepared = self.prepare(pictures)
-        self._metrics.predictions.add(len(prepared))
-        return {"predictions": [predicted(learner, one) for one in learner.predict_proba_many(prepared)]}
+    def prepare_predictions(self, requests: list[tuple[str, Any]]) -> list[Ask | Exception]:
+        """Predictions by learner, and pictures as files or prepared."""
+        return [self._prepare_prediction(*request) for request in requests]
+
+    def _prepare_prediction(self, key: str, pictures: Any) -> Ask | Exception:
+        try:
+            learner = self.find(key).now.learner
+            ready = isinstance(pictures[0], Prepared) if pictures else False
+            prepared = pictures if ready else self.prepare(pictures)
+        except MannError as error:
+            return error
+
+        def finish(glances: list[Glance]) -> dict[str, Any]:
+            return {"predictions": [predicted(learner, glance.probabilities) for glance in glances]}
+
+        return Ask(learner, [one.pixels for one in prepared], finish)
 
     def forget(self, key: str, body: dict[str, Any]) -> dict[str, Any]:
         """One label, or everything."""

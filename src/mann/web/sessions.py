@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from mann.errors import MannError
 from mann.online import Example, Label, Look, OneShotLearner, Prepared
 from mann.online.page import from_levels, to_page
+from mann.online.together import Glance
 from mann.store import Head, Learners, Live, Moment, Version, WrongFormat
 from mann.web.encoding import encode_levels, encode_png, encode_weights
 from mann.web.experiment import Trial, compare
@@ -102,15 +103,12 @@ class Session:
         trial = self._trial
         return len(trial.answers) if trial else 0
 
-    def look(self, picture: Prepared) -> tuple[Look, dict[str, Any]]:
-        """What the learner makes of a picture; and which learner that is, and why it thinks so."""
-        now = self.taught.now
-        look = now.learner.look(picture)
+    def explain(self, now: Moment, glance: Glance) -> dict[str, Any]:
+        """Which learner answered, and why it thinks so."""
         taught = len(now.learner.examples)
         writings = self._view.writings(now.learner)
-        because = None if look.memory is None else writings.explain(taught + 1, look.memory)
-        about = {"id": self._id, "version": _version(now), "taught": taught, "because": because}
-        return look, about
+        because = None if glance.memory is None else writings.explain(taught + 1, glance.memory)
+        return {"id": self._id, "version": _version(now), "taught": taught, "because": because}
 
     def teach(self, picture: Prepared, label: str) -> dict[str, Any]:
         """Learn from a picture; returns under which name, and how many examples of it there are now.
@@ -347,23 +345,26 @@ class Sessions:
 
     def find(self, key: str | None) -> Session | None:
         """The session of a cookie, unless it was dropped."""
-        if not key or len(key) > MOST_KEY:
-            return None
+        return self.find_all([key])[0]
+
+    def find_all(self, keys: Sequence[str | None]) -> list[Session | None]:
+        """The sessions of several cookies, for one question to the store."""
         self._drop_idle()
-        digest = _digest(key)
-        try:
-            live = self._learners.find(digest)
-        except WrongFormat:  # taught with another model, which may come back
-            live = None
+        digests = [_digest(key) if key and len(key) <= MOST_KEY else None for key in keys]
+        known = [digest for digest in digests if digest is not None]
+        found = dict(zip(known, self._learners.find_all(known), strict=True)) if known else {}
         with self._lock:
-            if live is None:
-                self._sessions.pop(digest, None)
-                return None
-            session = self._sessions.get(digest) or self._begin(digest, live)
-            session.taught = Kept(self._learners, live)
-            session.used = self._learners.clock()
-            self._sessions.move_to_end(digest)
-            return session
+            return [None if digest is None else self._take(digest, found[digest]) for digest in digests]
+
+    def _take(self, digest: str, live: Live | WrongFormat | None) -> Session | None:
+        if not isinstance(live, Live):  # of the wrong format: taught with another model, which may come back
+            self._sessions.pop(digest, None)
+            return None
+        session = self._sessions.get(digest) or self._begin(digest, live)
+        session.taught = Kept(self._learners, live)
+        session.used = self._learners.clock()
+        self._sessions.move_to_end(digest)
+        return session
 
     def _begin(self, digest: str, live: Live) -> Session:
         session = self._sessions[digest] = Session(Kept(self._learners, live), digest[:16])

@@ -1,0 +1,224 @@
+"""Many learners asked at once: one run of the network for pictures that arrive together."""
+
+import weakref
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Float32, Int
+
+from mann.errors import MannError
+from mann.memory import MemoryTrace
+from mann.online.answers import ROUNDS, SETTLED, Label, choose_answer, label_probabilities, unused_letters
+from mann.online.knowledge import Knowledge
+from mann.online.learner import OneShotLearner
+from mann.online.network import Glances, Network, compile_network
+from mann.trained import with_slots
+
+BATCHES = (4, 32)  # for which it is compiled: a smaller number is filled up, a larger one divided
+SLOTS = (16, 64, 256)  # of a memory of which no more are needed
+
+
+class Glance(NamedTuple):
+    """What a learner makes of a picture, with what there is to see of its memory."""
+
+    probabilities: dict[Label, float]
+    """Of every label known so far, and of something new under None. They sum to 1."""
+    threshold: float | None
+    """Probability from which on this is something new; None: if no label is more probable."""
+    memory: MemoryTrace | None
+    """Where it read and wrote, on the host, of the slots that matter: further ones were neither read nor written.
+    Its contents are the largest number in each slot. None for a network without a memory."""
+
+    @property
+    def best(self) -> Label | None:
+        """The most probable label; None if this is something new."""
+        return choose_answer(self.probabilities, self.threshold)
+
+
+class _Crop(NamedTuple):
+    """What a step needs of one learner, on the host."""
+
+    leaves: list[np.ndarray]  # of the state, of so many slots
+    components: Float32[np.ndarray, "slots label"]  # something new, the labels, and zeros
+    pending: Float32[np.ndarray, "label"]
+
+
+class _Ready:
+    """A learner made ready to be asked, for as long as it knows no more."""
+
+    def __init__(self, knowledge: Knowledge, needed: int) -> None:
+        self.knowledge, self.needed = knowledge, needed
+        self.crops: dict[int, _Crop] = {}  # by slots
+
+
+class Together:
+    """Asks learners that share a network. Not for several threads at once.
+
+    Args:
+        parent: one of them.
+    """
+
+    def __init__(self, parent: OneShotLearner) -> None:
+        network = self._network = parent._network
+        self._memory = network.trained.model.memory
+        self._sizes: dict[int, Network] = {}
+        if self._needed(parent.sibling()._knowledge) < self._memory.slots:
+            for slots in SLOTS:
+                if slots < self._memory.slots:
+                    try:
+                        self._sizes[slots] = compile_network(with_slots(network.trained, slots))
+                    except MannError:  # it cannot be that small
+                        continue
+        # Room for all labels in any case, also where a memory has few slots.
+        self._sizes[max(self._memory.slots, 1)] = network
+        self._structure = jax.tree.structure(network.start)
+        self._stated = jax.jit(network.names.new)
+        self._ready: weakref.WeakKeyDictionary[OneShotLearner, _Ready] = weakref.WeakKeyDictionary()
+
+    def compile(self, sizes: int) -> None:
+        """Compile for the smallest sizes of memory before the first request; others are compiled when needed.
+
+        Args:
+            sizes: how many of them.
+        """
+        learner = OneShotLearner(self._network.trained)
+        pixels = np.zeros(self._network.trained.model.input_size, np.float32)
+        for slots in list(self._sizes)[:sizes]:
+            for batch in BATCHES:
+                self._run([self._prepare(learner)] * batch, [pixels] * batch, slots, batch)
+
+    def look(
+        self, learners: Sequence[OneShotLearner], pixels: Sequence[Float32[np.ndarray, "pixels"]]
+    ) -> list[Glance]:
+        """What each learner makes of its picture: as `OneShotLearner.look`, up to rounding."""
+        glances: list[Glance] = []
+        for start in range(0, len(learners), BATCHES[-1]):
+            part = slice(start, start + BATCHES[-1])
+            glances += self._look(learners[part], pixels[part])
+        return glances
+
+    def _look(
+        self, learners: Sequence[OneShotLearner], pixels: Sequence[Float32[np.ndarray, "pixels"]]
+    ) -> list[Glance]:
+        ready = [self._prepare(learner) for learner in learners]
+        needed = max(one.needed for one in ready)
+        slots = min((size for size in self._sizes if size >= needed), default=max(self._sizes))
+        batch = next(size for size in BATCHES if size >= len(learners))
+        seen, chances, stated = self._run(ready, pixels, slots, batch)
+        glances = []
+        for place, (learner, one) in enumerate(zip(learners, ready, strict=True)):
+            probabilities = self._name(
+                learner, one.knowledge, seen.outputs[place], chances[place], stated, place
+            )
+            trace = None
+            if self._memory.slots:
+                usage = None if seen.usage is None else seen.usage[place]
+                weights = seen.read_weights[place], seen.write_weights[place]
+                trace = MemoryTrace(*weights, usage, seen.held[place][:, None])
+            glances.append(Glance(probabilities, learner.threshold, trace))
+        return glances
+
+    def _needed(self, knowledge: Knowledge) -> int:
+        return max(self._memory.needed(knowledge.state.memory), 1 + len(knowledge.labels))
+
+    def _prepare(self, learner: OneShotLearner) -> _Ready:
+        ready, knowledge = self._ready.get(learner), learner._knowledge
+        if ready is None or ready.knowledge is not knowledge:
+            ready = self._ready[learner] = _Ready(knowledge, self._needed(knowledge))
+        return ready
+
+    def _crop(self, ready: _Ready, slots: int) -> _Crop:
+        crop = ready.crops.get(slots)
+        if crop is None:
+            knowledge = ready.knowledge
+            state = knowledge.state
+            if slots < self._memory.slots:
+                state = state._replace(memory=self._memory.crop(state.memory, slots))
+            code, known = self._network.code, len(knowledge.labels)
+            components = np.zeros((slots, code.size), np.float32)
+            if known < code.capacity and known < slots:
+                components[0] = unused_letters(knowledge.encoded, code.alphabet, code.capacity)
+                components[1 : known + 1] = knowledge.encoded
+            leaves = [np.array(leaf) for leaf in jax.tree.leaves(state)]
+            crop = ready.crops[slots] = _Crop(leaves, components, knowledge.pending)
+        return crop
+
+    def _run(
+        self, ready: Sequence[_Ready], pixels: Sequence[np.ndarray], slots: int, batch: int
+    ) -> tuple[Glances, np.ndarray, np.ndarray | None]:
+        """One run for a batch, on the host: what is seen, the chances of labels, and that of something new."""
+        network = self._sizes[slots]
+        crops = [self._crop(one, slots) for one in ready]
+        filled = [*crops, *[crops[0]] * (batch - len(crops))]
+        leaves = [np.stack(leaf) for leaf in zip(*(crop.leaves for crop in filled), strict=True)]
+        states = jax.tree.unflatten(self._structure, leaves)
+        pictures = np.stack([*pixels, *[pixels[0]] * (batch - len(crops))])
+        pending = np.stack([crop.pending for crop in filled])
+        seen = network.compiled.glance(network.arrays, pictures, pending, states)
+        counts = np.array([len(one.knowledge.labels) for one in ready] + [0] * (batch - len(ready)), np.int32)
+        components = np.stack([crop.components for crop in filled])
+        letters = self._network.code.letters
+        chances = _explain(seen.outputs, components, counts, letters)
+        stated = self._stated(seen.outputs)
+        return jax.tree.map(np.asarray, (seen, chances, stated))
+
+    def _name(
+        self,
+        learner: OneShotLearner,
+        knowledge: Knowledge,
+        outputs: Float32[np.ndarray, "outputs"],
+        chances: Float32[np.ndarray, "slots"],
+        stated: Float32[np.ndarray, "batch"] | None,
+        place: int,
+    ) -> dict[Label, float]:
+        labels, novelty = knowledge.labels, bool(learner.novelty)
+        known = len(labels)
+        if known == self._network.code.capacity or known >= len(
+            chances
+        ):  # nothing is new, or there is no room
+            (row,) = label_probabilities(
+                self._network.names, outputs[None], knowledge.encoded, novelty
+            ).tolist()
+            return dict(zip((*labels, None), row, strict=True))
+        row = chances[: known + 1].astype(np.float64)
+        if known and (stated is not None or not novelty):
+            new = float(stated[place]) if novelty and stated is not None else 0.0
+            total = row[1:].sum()
+            row = row * ((1 - new) / total if total > 0 else 1.0)
+            row[0] = new
+        first, *others = row.tolist()
+        return dict(zip((*labels, None), (*others, first), strict=True))
+
+
+@partial(jax.jit, static_argnames="letters")
+def _explain(
+    outputs: Float[Array, "n outputs"],
+    components: Float[Array, "n slots label"],
+    known: Int[Array, "n"],
+    letters: int,
+) -> Float[Array, "n slots"]:
+    """`explain_letters` for learners with labels of their own; the first place is that of something new."""
+    size = components.shape[-1]
+    logits = outputs[:, :size].reshape(len(outputs), letters, size // letters)
+    told = jax.nn.softmax(logits, axis=-1).reshape(len(outputs), size)
+    places = jnp.arange(components.shape[1])[None]
+    start = jnp.where(places <= known[:, None], 1.0 / (known[:, None] + 1.0), 0.0)
+
+    def more(carry: Any) -> Any:
+        number, _, moving = carry
+        return (number < ROUNDS) & jnp.any(moving)
+
+    def improve(carry: Any) -> Any:
+        number, before, moving = carry
+        mixture = jnp.maximum(jnp.einsum("nk,nkl->nl", before, components), 1e-30)
+        better = before * jnp.einsum("nl,nkl->nk", told / mixture, components) / letters
+        settled = jnp.max(jnp.abs(better - before), axis=1) < SETTLED
+        return number + 1, jnp.where(moving[:, None], better, before), moving & ~settled
+
+    first = (0, start, jnp.ones(len(outputs), bool))
+    _, weights, _ = jax.lax.while_loop(more, improve, first)
+    return weights / weights.sum(axis=1, keepdims=True)
