@@ -30,31 +30,33 @@ SCREENS = {"wide": (1280, 860), "narrow": (390, 844)}
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator["playwright.Browser"]:
+def driver() -> Iterator["playwright.Playwright"]:
     with playwright.sync_playwright() as driver:
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        arguments += ["--use-fake-device-for-media-stream"]  # a camera
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=arguments, timeout=LAUNCH)
-        yield browser
-        browser.close()
+        yield driver
 
 
 @pytest.fixture(scope="module")
-def firefox() -> Iterator["playwright.BrowserContext"]:
+def chromium(driver) -> Iterator["playwright.Browser"]:
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments += ["--use-fake-device-for-media-stream"]  # a camera
+    browser = driver.chromium.launch(executable_path=CHROMIUM, args=arguments, timeout=LAUNCH)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def firefox(driver) -> Iterator["playwright.BrowserContext"]:
     """Debian's firefox-esr, by WebDriver BiDi: no build of Playwright's own is needed."""
     if FIREFOX is None:
         pytest.skip("there is no firefox (apt-get install firefox-esr)")
-    with playwright.sync_playwright() as driver:
-        browser = driver.firefox.launch(channel="moz-firefox", executable_path=FIREFOX, timeout=LAUNCH)
-        try:
-            context = browser.new_context(viewport={"width": 1280, "height": 900})
-        except (
-            playwright.Error
-        ) as error:  # a Playwright that is too new for this Firefox, or the other way round
-            browser.close()
-            pytest.skip(f"Playwright cannot drive this Firefox: {str(error).splitlines()[0]}")
-        yield context
+    browser = driver.firefox.launch(channel="moz-firefox", executable_path=FIREFOX, timeout=LAUNCH)
+    try:
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+    except playwright.Error as error:  # a Playwright that is too new for this Firefox, or the other way round
         browser.close()
+        pytest.skip(f"Playwright cannot drive this Firefox: {str(error).splitlines()[0]}")
+    yield context
+    browser.close()
 
 
 @pytest.fixture(params=["wide", "narrow"])
@@ -219,9 +221,9 @@ def paste(page, symbol: str, event: str) -> None:
             const files = new DataTransfer();
             files.items.add(new File([bytes], "symbol.png", { type: "image/png" }));
             const pad = document.querySelector("#pad");
-            pad.dispatchEvent(event === "paste"
-                ? new ClipboardEvent("paste", { clipboardData: files, bubbles: true, cancelable: true })
-                : new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true }));
+            const made = new Event(event, { bubbles: true, cancelable: true });
+            made[event === "paste" ? "clipboardData" : "dataTransfer"] = files;
+            pad.dispatchEvent(made);
         }""",
         [content, event],
     )
@@ -804,7 +806,8 @@ def test_everything_fits_from_a_telephone_to_a_large_screen(chromium, serve):
         page.set_viewport_size({"width": 390, "height": 700})
         page.click("[aria-label='Change a ring of thirty letters, more']")
         expect(page.locator("#edit-examples li")).to_have_count(5)
-        assert page.evaluate("document.querySelector('#edit-dialog').getBoundingClientRect().right <= 390")
+        inside = "dialog => dialog.scrollWidth <= dialog.clientWidth && dialog.getBoundingClientRect().right <= 390"
+        assert page.locator("#edit-dialog").evaluate(inside)
         assert not page.evaluate(SMALL)
         context.close()
 

@@ -31,6 +31,7 @@ from tests.sketches import sketch, strokes
 from tests.web.conftest import encode
 from tests.web.test_browser import (  # noqa: F401 (fixtures, and the mark of this file)
     chromium,
+    driver,
     expect,
     firefox,
     mend,

@@ -71,16 +71,39 @@ def label_probabilities(
     letters = np.exp(logits - logits.max(axis=-1, keepdims=True))
     letters /= letters.sum(axis=-1, keepdims=True)
     chances = explain_letters(letters, encoded, code.capacity)
-    states = names.size > code.size
-    if 0 < known < code.capacity and (states or novelty is None):
-        new = np.zeros(len(outputs))
-        if states and novelty is not None:
-            taken_for = chances[:, :-1].argmax(axis=1)
-            new = expit(novelty.log_odds(outputs[:, -1].astype(float), familiarity, known, shows[taken_for]))
+    if 0 < known < code.capacity and (novelty is None or names.size > code.size):
+        new = new_probability(names, outputs, chances[:, :-1], novelty, familiarity, shows)
         total = chances[:, :-1].sum(axis=1)
         share = (1 - new) / np.where(total > 0, total, 1)
         chances = np.concatenate([share[:, None] * chances[:, :-1], new[:, None]], axis=1)
     return chances
+
+
+def new_probability(
+    names: Letters,
+    outputs: Float32[np.ndarray, "n size"],
+    chances: Float[np.ndarray, "n labels"],
+    novelty: Novelty | None,
+    familiarity: Float32[np.ndarray, "n"],
+    shows: Int[np.ndarray, "labels"],
+) -> Float[np.ndarray, "n"]:
+    """How likely something new is, for a network that states it; zeros if nothing may be new.
+
+    Args:
+        names: how the outputs are read.
+        outputs: of the network, one row per picture.
+        chances: of the labels in use, among themselves.
+        novelty: how what the network states is read.
+        familiarity: of each picture, as the memory has it.
+        shows: how many examples of each label there were.
+    """
+    if novelty is None or names.size == names.code.size:
+        return np.zeros(len(outputs))
+    often = shows[chances.argmax(axis=1)]
+    odds = novelty.log_odds(
+        outputs[:, -1].astype(np.float64), familiarity.astype(np.float64), len(shows), often
+    )
+    return np.asarray(expit(odds))
 
 
 def unused_letters(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int
 
 from mann.cell import State
 from mann.errors import MannError
@@ -24,6 +24,11 @@ class Knowledge(NamedTuple):
     examples: tuple[Example, ...] | None  # None if they are not kept
     shows: dict[Label, int]  # how many examples of each label there were; none of those only announced
     random: Mapping[str, Any]  # the state of the generator that the next code is drawn by
+
+    @property
+    def counts(self) -> Int[np.ndarray, "labels"]:
+        """How many examples of each label there were, at least one."""
+        return np.array([self.shows.get(label, 1) for label in self.labels], int)
 
 
 def begin(network: Network, seed: int, announced: Iterable[Label], keeps: bool) -> Knowledge:

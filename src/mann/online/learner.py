@@ -543,10 +543,9 @@ class OneShotLearner:
     def _probabilities(
         self, outputs: Float32[np.ndarray, "n size"], known: Knowledge
     ) -> list[dict[Label, float]]:
-        shows = np.array([known.shows.get(label, 1) for label in known.labels], int)
         novelty = self._network.trained.novelty if self._novelty else None
         chances = label_probabilities(
-            self._network.names, outputs[:, :-1], known.encoded, novelty, outputs[:, -1], shows
+            self._network.names, outputs[:, :-1], known.encoded, novelty, outputs[:, -1], known.counts
         )
         names = (*known.labels, None)
         return [dict(zip(names, row, strict=True)) for row in chances.tolist()]

@@ -26,7 +26,7 @@ BATCHES = (256, 32, 8)  # side by side; a smaller one is filled up
 class Glances(NamedTuple):
     """One step for each of many learners, whose state is not kept: what is worth a look afterwards."""
 
-    outputs: Any  # n outputs
+    outputs: Any  # n outputs, with, last, how familiar each picture is
     read_weights: Any  # n heads slots
     write_weights: Any  # n write_heads slots
     usage: Any  # n slots, or None
@@ -117,13 +117,14 @@ def _compile(static: Model) -> _Compiled:
     @jax.jit
     def glance(arrays: Model, x: jax.Array, labels: jax.Array, states: State) -> Glances:
         model = eqx.combine(arrays, static)
-        outputs, after = jax.vmap(model.cell)(model.project(x, labels), states)
+        hidden, after = jax.vmap(model.cell)(model.project(x, labels), states)
+        outputs = jax.vmap(partial(_with_familiarity, model))(model.readout(hidden), after)
         if not model.memory.slots:
             nothing = jnp.zeros((len(x), 0))
-            return Glances(model.readout(outputs), nothing[:, None], nothing[:, None], None, nothing)
+            return Glances(outputs, nothing[:, None], nothing[:, None], None, nothing)
         trace = jax.vmap(model.memory.trace)(after.memory)
         held = jnp.abs(trace.memory).max(axis=-1)
-        return Glances(model.readout(outputs), trace.read_weights, trace.write_weights, trace.usage, held)
+        return Glances(outputs, trace.read_weights, trace.write_weights, trace.usage, held)
 
     return _Compiled(step, steps, unroll, embed, glance)
 
