@@ -117,6 +117,8 @@ def _check(options: Arguments) -> None:
     for name in options.public:
         if not _is_name(name):
             raise MannError(f"{name!r} is no host: give names or addresses alone, without http:// and port.")
+    if options.token_file:
+        read_tokens(Path(options.token_file))
     if not 0 <= options.port <= 65535:
         raise MannError(f"A port is a number from 0 to 65535, not {options.port}.")
     if not 1 <= options.learners <= 1_000_000:

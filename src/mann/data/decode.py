@@ -4,7 +4,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float32, UInt8
+from jaxtyping import Bool, Float32
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mann.errors import MannError
@@ -62,8 +62,8 @@ def read_grey(
     return _shrink(grey)
 
 
-def plain_levels(image: Image.Image, side: int, name: str) -> UInt8[np.ndarray, "side side"] | None:
-    """The levels of grey of a small opaque picture as it is, as a canvas gives it; None of any other.
+def plain_grey(image: Image.Image, side: int, name: str) -> Image.Image | None:
+    """A small opaque picture in levels of grey, as it is, as a canvas gives it; None of any other.
 
     What `read_grey` makes of it is this, divided by 255.
     """
@@ -77,7 +77,7 @@ def plain_levels(image: Image.Image, side: int, name: str) -> UInt8[np.ndarray, 
         return None
     if image.mode == "RGBA" and image.getchannel("A").getextrema() != (255, 255):
         return None
-    return np.asarray(image if image.mode == "L" else image.convert("L"))
+    return image if image.mode == "L" else image.convert("L")
 
 
 def read_thumbnail(file: Path, side: int) -> Image.Image | None:

@@ -1,16 +1,15 @@
 """Many learners asked at once: one run of the network for pictures that arrive together."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int
+from jaxtyping import Array, Float, Float32
 
-from mann.errors import MannError
 from mann.memory import MemoryTrace
 from mann.online.answers import (
     ROUNDS,
@@ -23,11 +22,9 @@ from mann.online.answers import (
 )
 from mann.online.knowledge import Knowledge
 from mann.online.learner import OneShotLearner
-from mann.online.network import Glances, Network, compile_network
-from mann.trained import with_slots
+from mann.online.network import SLOTS, Glances, Network
 
 BATCHES = (4, 32)  # for which it is compiled: a smaller number is filled up, a larger one divided
-SLOTS = (16, 64, 256)  # of a memory of which no more are needed
 
 
 class Glance(NamedTuple):
@@ -73,30 +70,19 @@ class Together:
     def __init__(self, parent: OneShotLearner) -> None:
         network = self._network = parent._network
         self._memory = network.trained.model.memory
-        self._sizes: dict[int, Network] = {}
-        if self._needed(parent.sibling()._knowledge) < self._memory.slots:
-            for slots in SLOTS:
-                if slots < self._memory.slots:
-                    try:
-                        self._sizes[slots] = compile_network(with_slots(network.trained, slots))
-                    except MannError:  # it cannot be that small
-                        continue
-        # Room for all labels in any case, also where a memory has few slots.
-        self._sizes[max(self._memory.slots, 1)] = network
         self._structure = jax.tree.structure(network.start)
         self._ready: weakref.WeakKeyDictionary[OneShotLearner, _Ready] = weakref.WeakKeyDictionary()
 
-    def compile(self, sizes: int) -> None:
-        """Compile for the smallest sizes of memory before the first request; others are compiled when needed.
-
-        Args:
-            sizes: how many of them.
-        """
+    def compile(self) -> Iterator[None]:
+        """Compile before the first request, one size after the other, the most important first."""
         learner = OneShotLearner(self._network.trained)
         pixels = np.zeros(self._network.trained.model.input_size, np.float32)
-        for slots in list(self._sizes)[:sizes]:
+        least = self._needed(learner._knowledge)
+        sizes = [*(self._network.fit(max(least, slots)) for slots in (0, *SLOTS)), self._network]
+        for network in {network.slots: network for network in sizes}.values():
             for batch in BATCHES:
-                self._run([self._prepare(learner)] * batch, [pixels] * batch, slots, batch)
+                self._run([self._prepare(learner)] * batch, [pixels] * batch, network, batch)
+                yield
 
     def look(
         self, learners: Sequence[OneShotLearner], pixels: Sequence[Float32[np.ndarray, "pixels"]]
@@ -113,9 +99,9 @@ class Together:
     ) -> list[Glance]:
         ready = [self._prepare(learner) for learner in learners]
         needed = max(one.needed for one in ready)
-        slots = min((size for size in self._sizes if size >= needed), default=max(self._sizes))
+        network = self._network.fit(needed)
         batch = next(size for size in BATCHES if size >= len(learners))
-        seen, chances = self._run(ready, pixels, slots, batch)
+        seen, chances = self._run(ready, pixels, network, batch)
         glances = []
         for place, (learner, one) in enumerate(zip(learners, ready, strict=True)):
             probabilities = self._name(learner, one.knowledge, seen.outputs[place], chances[place])
@@ -140,12 +126,10 @@ class Together:
         crop = ready.crops.get(slots)
         if crop is None:
             knowledge = ready.knowledge
-            state = knowledge.state
-            if slots < self._memory.slots:
-                state = state._replace(memory=self._memory.crop(state.memory, slots))
+            state = self._network.crop(knowledge.state, slots)
             code, known = self._network.code, len(knowledge.labels)
-            components = np.zeros((slots, code.size), np.float32)
-            if known < code.capacity and known < slots:
+            components = np.zeros((max(slots, 1), code.size), np.float32)
+            if known < code.capacity and known < len(components):
                 components[0] = unused_letters(knowledge.encoded, code.alphabet, code.capacity)
                 components[1 : known + 1] = knowledge.encoded
             leaves = [np.array(leaf) for leaf in jax.tree.leaves(state)]
@@ -153,18 +137,19 @@ class Together:
         return crop
 
     def _run(
-        self, ready: Sequence[_Ready], pixels: Sequence[np.ndarray], slots: int, batch: int
+        self, ready: Sequence[_Ready], pixels: Sequence[np.ndarray], network: Network, batch: int
     ) -> tuple[Glances, np.ndarray]:
         """One run for a batch, on the host: what is seen, and the chances of labels."""
-        network = self._sizes[slots]
-        crops = [self._crop(one, slots) for one in ready]
+        crops = [self._crop(one, network.slots) for one in ready]
         filled = [*crops, *[crops[0]] * (batch - len(crops))]
         leaves = [np.stack(leaf) for leaf in zip(*(crop.leaves for crop in filled), strict=True)]
         states = jax.tree.unflatten(self._structure, leaves)
         pictures = np.stack([*pixels, *[pixels[0]] * (batch - len(crops))])
         pending = np.stack([crop.pending for crop in filled])
         seen = network.compiled.glance(network.arrays, pictures, pending, states)
-        counts = np.array([len(one.knowledge.labels) for one in ready] + [0] * (batch - len(ready)), np.int32)
+        counts = np.array(
+            [len(one.knowledge.labels) for one in ready] + [0] * (batch - len(ready)), np.float32
+        )
         components = np.stack([crop.components for crop in filled])
         letters = self._network.code.letters
         chances = _explain(seen.outputs, components, counts, letters)
@@ -178,7 +163,7 @@ class Together:
         chances: Float32[np.ndarray, "slots"],
     ) -> dict[Label, float]:
         names, labels = self._network.names, knowledge.labels
-        novelty = self._network.trained.novelty if learner.novelty else None
+        novelty = None if learner.novelty is False else self._network.trained.novelty
         stated, familiarity, known = outputs[None, :-1], outputs[-1:], len(labels)
         if known == names.code.capacity or known >= len(chances):  # nothing is new, or there is no room
             (row,) = label_probabilities(
@@ -201,14 +186,14 @@ class Together:
 def _explain(
     outputs: Float[Array, "n outputs"],
     components: Float[Array, "n slots label"],
-    known: Int[Array, "n"],
+    known: Float[Array, "n"],
     letters: int,
 ) -> Float[Array, "n slots"]:
     """`explain_letters` for learners with labels of their own; the first place is that of something new."""
     size = components.shape[-1]
     logits = outputs[:, :size].reshape(len(outputs), letters, size // letters)
     told = jax.nn.softmax(logits, axis=-1).reshape(len(outputs), size)
-    places = jnp.arange(components.shape[1])[None]
+    places = jnp.arange(components.shape[1], dtype=jnp.float32)[None]
     start = jnp.where(places <= known[:, None], 1.0 / (known[:, None] + 1.0), 0.0)
 
     def more(carry: Any) -> Any:

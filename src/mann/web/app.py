@@ -154,13 +154,13 @@ def create_app(playground: Playground) -> ASGIApp:
 
     app = Starlette(
         routes=[
+            Route("/api/predict", predict, methods=["POST"]),  # what is asked most comes first
             Route("/", index),
             Route("/static/{name}", static),
             Route("/health", health),
             Route("/metrics", metrics),
             *service_routes(playground.service, tokens, computing.run, playground.desk.ask),
             Route("/api/session", for_session(playground.session)),
-            Route("/api/predict", predict, methods=["POST"]),
             Route("/api/learn", for_session(playground.learn, takes_place=True), methods=["POST"]),
             Route("/api/forget", for_session(playground.forget), methods=["POST"]),
             Route("/api/rename", for_session(playground.rename), methods=["POST"]),

@@ -51,14 +51,17 @@ class Desk:
 
     def compile(self) -> None:
         """Compile for what a learner needs at first now, and for more examples in the background."""
-        Together(self._parent).compile(1)
-        self._compiling = threading.Thread(target=self._compile_more, name="compiler")
-        self._compiling.start()
+        sizes = Together(self._parent).compile()
+        for _ in BATCHES:
+            next(sizes)
 
-    def _compile_more(self) -> None:
-        for sizes in (2, 3):
-            if not self._closed.is_set():
-                Together(self._parent).compile(sizes)
+        def more() -> None:
+            for _ in sizes:
+                if self._closed.is_set():
+                    return
+
+        self._compiling = threading.Thread(target=more, name="compiler")
+        self._compiling.start()
 
     async def ask(self, prepare: Prepare, content: Any) -> Any:
         """The answer to a request.

@@ -113,7 +113,16 @@ LEARN = {
 PREDICT = {
     "oneOf": [_object(("image",), image=IMAGE), _object(("images",), images=_list(IMAGE, MOST_IMAGES))]
 }
-OPERATIONS = (
+OPERATIONS = (  # what is asked most comes first
+    Operation(
+        "predict",
+        "POST",
+        f"{ONE}/predict",
+        "Ask it about pictures; this leaves no trace.",
+        "Predictions",
+        PREDICT,
+        images="predict",
+    ),
     Operation("listing", "GET", "/v1/learners", "List the learners.", "Learners"),
     Operation(
         "create",
@@ -145,15 +154,6 @@ OPERATIONS = (
     ),
     Operation("delete", "DELETE", ONE, "Delete a learner and all its examples.", "Deleted"),
     Operation("learn", "POST", f"{ONE}/learn", "Show it examples.", "Learner", LEARN, images="learn"),
-    Operation(
-        "predict",
-        "POST",
-        f"{ONE}/predict",
-        "Ask it about pictures; this leaves no trace.",
-        "Predictions",
-        PREDICT,
-        images="predict",
-    ),
     Operation(
         "forget",
         "POST",
