@@ -17,7 +17,7 @@ from mann.runtime import prepare_jax
 TARGET = Path(__file__).parents[1] / "src" / "mann" / "pretrained"
 THINGS = (5, 20, 100, 423)  # taught once, for the card
 HOW = (
-    "at even odds, 5 % of the known things are called new: logistic and quantile regression on held-out classes, "
+    "at even odds, 3 % of the known things are called new: logistic and quantile regression on held-out classes, "
     "with 1 to 100 things known, each shown 1 to 8 times (mann.teaching.calibrate_novelty)"
 )
 
@@ -39,6 +39,7 @@ def main(*names: str) -> None:
         print(name, novelty)
         trained.description["novelty"] = novelty._asdict()
         trained.description["card"]["novelty"] = HOW
+        save_trained(TARGET / f"{name}.safetensors", trained)
         trained.description["card"]["teach_once"] = [row.to_json() for row in teach_once(trained, THINGS)]
         save_trained(TARGET / f"{name}.safetensors", trained)
 

@@ -103,8 +103,8 @@ def calibrate_novelty(
     trained: Trained,
     *,
     things: Sequence[int] = THINGS,
-    mistakes: float = 0.05,
-    questions: int = QUESTIONS,
+    mistakes: float = 0.03,
+    questions: int = 1000,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Novelty:
@@ -118,7 +118,8 @@ def calibrate_novelty(
     Args:
         trained: a network that states how likely it is that something is new.
         things: numbers of things; those that the held-out classes allow.
-        mistakes: the share of known things that may be called new.
+        mistakes: the share of known things that may be called new; other classes than those held out may be harder,
+            so that it is less than one would put up with.
         questions: about known things, for each number.
         seed: which things, drawings and codes of labels.
         progress: called with how many numbers of things are done, and how many there are.
