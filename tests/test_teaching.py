@@ -1,5 +1,6 @@
 """Taught once: against a loop over single calls of the learner, and scikit-learn's average precision."""
 
+import dataclasses
 import json
 
 import jax
@@ -16,7 +17,8 @@ from mann.models import ModelConfig, build_model
 from mann.online import OneShotLearner
 from mann.statistics import average_precision
 from mann.tasks import ManyThings
-from mann.teaching import _picture, teach_once
+from mann.teaching import teach_once
+from mann.teaching.once import _Answers, picture_of
 from mann.trained import Trained, load_trained, save_trained, with_slots
 from mann.training.config import Config
 
@@ -26,6 +28,9 @@ CONFIG = Config(
     data=Glyphs(classes=40, validation=6),
     batch=2,
 )
+
+
+ANSWERS = _Answers(*(np.ones(3, bool) for _ in range(3)), *(np.ones(3) for _ in range(2)))
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +55,7 @@ def test_average_precision_is_that_of_scikit_learn():
 
 def test_many_pictures_at_once_are_one_at_a_time(trained):
     images = CONFIG.data.load()
-    pictures = [_picture(images, number, 0) for number in range(6)]
+    pictures = [picture_of(images, number, 0) for number in range(6)]
     one, many = (OneShotLearner(trained, seed=3) for _ in range(2))
     for number in (0, 1, 2, 1):
         one.learn_one(pictures[number], f"c{number}")
@@ -66,7 +71,7 @@ def test_many_pictures_at_once_are_one_at_a_time(trained):
 
 def test_novelty_can_be_off_on_or_a_threshold(trained):
     images = CONFIG.data.load()
-    shown, other = _picture(images, 0, 0), _picture(images, 1, 0)
+    shown, other = picture_of(images, 0, 0), picture_of(images, 1, 0)
     learner = OneShotLearner(trained, seed=0)
     learner.learn_one(shown, "a")
     new = learner.predict_proba_one(other)[None]
@@ -91,15 +96,15 @@ def test_a_row_is_a_loop_over_trials(trained):
         pairs = [rng.permutation(images.counts[c])[:2] for c in classes[:3]]
         learner = OneShotLearner(trained, seed=int(rng.integers(2**31)))
         for label, (number, pair) in enumerate(zip(classes, pairs, strict=False)):
-            learner.learn_one(_picture(images, number, pair[0]), label)
+            learner.learn_one(picture_of(images, number, pair[0]), label)
         for label, (number, pair) in enumerate(zip(classes, pairs, strict=False)):
-            chances = learner.predict_proba_one(_picture(images, number, pair[1]))
+            chances = learner.predict_proba_one(picture_of(images, number, pair[1]))
             known.append(1 - chances.pop(None))
-            right += learner.predict_one(_picture(images, number, pair[1])) == label
+            right += learner.predict_one(picture_of(images, number, pair[1])) == label
             forced += max(chances, key=chances.__getitem__) == label
         for number in classes[3:6]:
             drawing = rng.integers(images.counts[number])
-            others.append(1 - learner.predict_proba_one(_picture(images, number, drawing))[None])
+            others.append(1 - learner.predict_proba_one(picture_of(images, number, drawing))[None])
     assert result.answered.value == pytest.approx(right / 12)
     assert result.forced.value == pytest.approx(forced / 12)
     truth = [1] * len(known) + [0] * len(others)
@@ -109,6 +114,22 @@ def test_a_row_is_a_loop_over_trials(trained):
 def test_all_classes_can_be_taught_and_then_nothing_is_new(trained):
     row = teach_once(trained, [10], trials=1)[0]
     assert (row.answered.samples, row.area) == (10, None)
+
+
+def test_within_an_alphabet_no_thing_is_of_another(trained, monkeypatch):
+    """Ten test classes of two alphabets, 4 and 6 of them."""
+    images = dataclasses.replace(CONFIG.data.load().subset(30, 40), alphabets=("a",) * 4 + ("b",) * 6)
+    asked = []
+    monkeypatch.setattr("mann.teaching.once.unseen_images", lambda *_: (images, 30))
+    monkeypatch.setattr(
+        "mann.teaching.once._trial", lambda *words: asked.append((words[3], words[2].tolist())) or ANSWERS
+    )
+    teach_once(trained, [3, 5], alphabets="within", trials=12)
+    few = [set(classes) for count, classes in asked if count == 3]
+    assert {frozenset(classes) for classes in few} == {frozenset(range(4)), frozenset(range(4, 10))}
+    assert all(set(classes) == set(range(4, 10)) for count, classes in asked if count == 5)
+    with pytest.raises(MannError, match="at most 6"):
+        teach_once(trained, [7], alphabets="within")
 
 
 def test_slots_are_a_choice_at_test_time(trained):
@@ -133,7 +154,7 @@ def test_the_command_writes_what_scripts_need(trained, tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     save_trained(tmp_path / "weights.safetensors", trained)
     arguments = ["eval", "weights.safetensors", "--teach-once", "2,4", "--slots", "64", "--json", "out.json"]
-    monkeypatch.setattr("mann.teaching.QUESTIONS", 10)
+    monkeypatch.setattr("mann.teaching.once.QUESTIONS", 10)
     assert main(arguments) == 0
     assert "taught once" in capsys.readouterr().out
     rows = json.loads((tmp_path / "out.json").read_text())["teach_once"]
@@ -149,6 +170,7 @@ def test_the_command_writes_what_scripts_need(trained, tmp_path, monkeypatch, ca
         (["--teach-once", "5,x"], "takes numbers"),
         (["--teach-once", "11"], "at most 10"),
         (["--teach-once", "0"], "least 1"),
+        (["--teach-once", "3", "--alphabets", "mixed"], "for episodes"),
     ],
 )
 def test_mistakes_are_one_sentence(trained, tmp_path, words, message, capsys):

@@ -3,10 +3,11 @@
     python tools/ship.py NAME[:SLOTS] RUN [RUN …]
 
 The runs were trained with `mann train NAME --seed S` for different S. The best is the one that did best on held-out
-training classes or functions. The card says how the weights came about, and how well they do on 2000 episodes of
-test classes or functions: `mann eval NAME` should agree within the interval. With SLOTS, the memory of what ships
-has that many, whatever it had in training. For a network that states novelty, the learner's threshold is chosen on
-held-out classes, and the card also says how many things a learner knows when each was shown once.
+training classes or functions. What ships runs in float32, whatever it was trained in. The card says how the weights
+came about, and how well they do on 2000 episodes of test classes or functions: `mann eval NAME` should agree within
+the interval. With SLOTS, the memory of what ships has that many, whatever it had in training. For a network that
+states novelty, how a learner tells what is new is found on held-out classes (`tools/calibrate.py`), and the card
+also says how many things a learner knows when each was shown once.
 """
 
 import dataclasses
@@ -14,10 +15,11 @@ import json
 import sys
 from pathlib import Path
 
+from calibrate import HOW, THINGS
+
 from mann.runtime import prepare_jax
 
 EPISODES = 2000
-THINGS = (5, 20, 100, 423)
 TARGET = Path(__file__).parents[1] / "src" / "mann" / "pretrained"
 
 
@@ -25,18 +27,22 @@ def main(name: str, *runs: Path) -> None:
     prepare_jax()
     from mann.evaluation import evaluate
     from mann.tasks import ManyThings
-    from mann.teaching import choose_novelty, teach_once
-    from mann.trained import load_trained, save_trained, with_slots
+    from mann.teaching import calibrate_novelty, teach_once
+    from mann.trained import load_trained, save_trained, with_precision, with_slots
     from mann.training.presets import PRESETS
 
     name, _, slots = name.partition(":")
     candidates = {run: load_trained(run) for run in runs}
     for run, trained in candidates.items():
-        as_preset = dataclasses.replace(trained.config, seed=PRESETS[name].seed)
-        assert as_preset == PRESETS[name], f"{run} was not trained with `mann train {name}`"
+        preset = PRESETS[name]
+        model = dataclasses.replace(trained.config.model, precision=preset.model.precision)
+        as_preset = dataclasses.replace(trained.config, seed=preset.seed, model=model)
+        assert as_preset == preset, f"{run} was not trained with `mann train {name}`"
     scores = {run: trained.description["best"]["score"] for run, trained in candidates.items()}
     best = max(scores, key=lambda run: scores[run])
-    trained = with_slots(candidates[best], int(slots)) if slots else candidates[best]
+    precision = candidates[best].config.model.precision
+    trained = with_precision(candidates[best], "float32")
+    trained = with_slots(trained, int(slots)) if slots else trained
     tested = evaluate(trained._replace(name=name), episodes=EPISODES)
     update = trained.description["best"]["update"]
     many = isinstance(trained.config.task, ManyThings)
@@ -45,6 +51,7 @@ def main(name: str, *runs: Path) -> None:
         "name": name,
         "command": f"mann train {name} --seed {trained.config.seed}",
         "seed": trained.config.seed,
+        "trained_in": precision,
         "held_out_scores": {f"seed {candidates[run].config.seed}": round(scores[run], 4) for run in runs},
         "update": update,
         "episodes": update * trained.config.batch,
@@ -58,10 +65,8 @@ def main(name: str, *runs: Path) -> None:
     description = {"classes": trained.description["classes"], "card": card}
     if many:
         card["trained_with_slots"] = candidates[best].model.memory.slots
-        description["novelty"] = choose_novelty(trained)
-        card["novelty"] = (
-            "the lowest threshold at which at most 3 % of 5, 20 and 50 held-out things are called new"
-        )
+        description["novelty"] = calibrate_novelty(trained)._asdict()
+        card["novelty"] = HOW
         trained = trained._replace(name=name, description=description)
         card["teach_once_command"] = f"mann eval {name} --teach-once {','.join(map(str, THINGS))}"
         card["teach_once"] = [row.to_json() for row in teach_once(trained, THINGS)]

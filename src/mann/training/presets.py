@@ -31,21 +31,27 @@ def _functions(dimensions: int, length_scale: float) -> Config:
 def _many(encoder: EncoderConfig, side: int) -> Config:
     """Few things or many: keys straight from the encoder, apart from the labels, and novelty as an output.
 
-    Eight episodes share 512 pictures, since the encoder is most of the work.
+    Eight episodes share 512 pictures, since the encoder is most of the work. Half of the pools are of whole
+    alphabets, whose characters resemble each other.
     """
     return Config(
         task=ManyThings(
-            classes=128, fewest=3, length=256, pool=PoolConfig(episodes=8, classes=128, drawings=4)
+            classes=128,
+            fewest=3,
+            length=256,
+            alphabets="mixed",
+            pool=PoolConfig(episodes=8, classes=128, drawings=4, distortion=0.1),
         ),
         model=ModelConfig(
             encoder=encoder,
             controller=LSTMConfig(hidden=64),
             memory=KeyValueConfig(slots=256, width=128, heads=1),
             reads_to_controller=False,
+            precision="auto",
         ),
         data=Omniglot(mirror=True, side=side),
         optimiser=Muon(warmup=100),
-        updates=9000,
+        updates=12_000,
         batch=8,
         evaluate_every=500,
         evaluate_episodes=40,
