@@ -543,7 +543,7 @@ class OneShotLearner:
     def _probabilities(
         self, outputs: Float32[np.ndarray, "n size"], known: Knowledge
     ) -> list[dict[Label, float]]:
-        novelty = self._network.trained.novelty if self._novelty else None
+        novelty = None if self._novelty is False else self._network.trained.novelty
         chances = label_probabilities(
             self._network.names, outputs[:, :-1], known.encoded, novelty, outputs[:, -1], known.counts
         )

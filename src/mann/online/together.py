@@ -163,7 +163,7 @@ class Together:
         chances: Float32[np.ndarray, "slots"],
     ) -> dict[Label, float]:
         names, labels = self._network.names, knowledge.labels
-        novelty = self._network.trained.novelty if learner.novelty else None
+        novelty = None if learner.novelty is False else self._network.trained.novelty
         stated, familiarity, known = outputs[None, :-1], outputs[-1:], len(labels)
         if known == names.code.capacity or known >= len(chances):  # nothing is new, or there is no room
             (row,) = label_probabilities(

@@ -287,7 +287,7 @@ export class Learner {
     } catch {
       throw wrong;
     }
-    const area = this.about.side ** 2, numbers = [...codes.values()], threshold = saved.novelty ?? null;
+    const area = this.about.side ** 2, numbers = [...codes.values()], threshold = typeof saved.novelty === "number" ? saved.novelty : null;
     const sound = saved.format === FORMAT && typeof saved.id === "string" && examples.length <= MOST_EXAMPLES
       && codes.size <= Math.min(this.about.capacity, MOST_SYMBOLS) && new Set(numbers).size === numbers.length
       && numbers.every((code) => Number.isInteger(code) && code >= 0 && code < this.about.capacity)
