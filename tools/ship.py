@@ -49,6 +49,7 @@ def main(name: str, *runs: Path) -> None:
     card = {
         "name": name,
         "command": f"mann train {name} --seed {trained.config.seed}",
+        "started_from": trained.description.get("started", {}).get("name"),
         "seed": trained.config.seed,
         "trained_in": precision,
         "held_out_scores": {f"seed {candidates[run].config.seed}": round(scores[run], 4) for run in runs},
