@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mann.controllers import ControllerConfig as ControllerConfig
     from mann.controllers import FeedForwardConfig as FeedForwardConfig
     from mann.controllers import LSTMConfig as LSTMConfig
+    from mann.controllers import NoControllerConfig as NoControllerConfig
     from mann.data import DataConfig as DataConfig
     from mann.data import Folder as Folder
     from mann.data import Glyphs as Glyphs
@@ -44,13 +45,16 @@ if TYPE_CHECKING:
     from mann.evaluation import evaluate as evaluate
     from mann.labels import LabelCode as LabelCode
     from mann.layers import Linear as Linear
+    from mann.memory import AttentionConfig as AttentionConfig
     from mann.memory import KeyValueConfig as KeyValueConfig
     from mann.memory import LRUAConfig as LRUAConfig
+    from mann.memory import MatchingConfig as MatchingConfig
     from mann.memory import Memory as Memory
     from mann.memory import MemoryConfig as MemoryConfig
     from mann.memory import MemoryTrace as MemoryTrace
     from mann.memory import NoMemoryConfig as NoMemoryConfig
     from mann.memory import NTMConfig as NTMConfig
+    from mann.memory import PrototypesConfig as PrototypesConfig
     from mann.memory import SlotConfig as SlotConfig
     from mann.memory import SparseConfig as SparseConfig
     from mann.models import PAPER_MODEL as PAPER_MODEL
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
     from mann.tasks import Classification as Classification
     from mann.tasks import ManyThings as ManyThings
     from mann.tasks import Regression as Regression
+    from mann.tasks import Roaming as Roaming
     from mann.tasks import Task as Task
     from mann.teaching import TaughtOnce as TaughtOnce
     from mann.teaching import teach_once as teach_once
@@ -86,7 +91,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "mann.cell": "State",
-    "mann.controllers": "Controller ControllerConfig FeedForwardConfig LSTMConfig",
+    "mann.controllers": "Controller ControllerConfig FeedForwardConfig LSTMConfig NoControllerConfig",
     "mann.data": "DataConfig Folder Glyphs NoData Omniglot load_images",
     "mann.data.functions": "GaussianProcess",
     "mann.data.images": "ImageSet PictureFormat",
@@ -97,12 +102,12 @@ _NAMES = {
     "mann.evaluation": "Evaluation evaluate",
     "mann.labels": "LabelCode",
     "mann.layers": "Linear",
-    "mann.memory": "KeyValueConfig LRUAConfig Memory MemoryConfig MemoryTrace NTMConfig NoMemoryConfig SlotConfig "
-    "SparseConfig",
+    "mann.memory": "AttentionConfig KeyValueConfig LRUAConfig MatchingConfig Memory MemoryConfig MemoryTrace "
+    "NTMConfig NoMemoryConfig PrototypesConfig SlotConfig SparseConfig",
     "mann.models": "PAPER_MODEL Model ModelConfig build_model",
     "mann.online": "Example Look OneShotLearner",
     "mann.runtime": "prepare_jax use_devices",
-    "mann.tasks": "Classification ManyThings Regression Task",
+    "mann.tasks": "Classification ManyThings Regression Roaming Task",
     "mann.teaching": "TaughtOnce teach_once",
     "mann.trained": "Trained load_trained pretrained_names save_trained with_slots",
     "mann.training.config": "Config CurriculumConfig",

@@ -116,6 +116,10 @@ class ControllerConfig(Part):
             key: random key of its weights.
         """
 
+    def smallest(self) -> "ControllerConfig":
+        """The same controller, as small as it gets: for trials that only show that all of it runs."""
+        return dataclasses.replace(self, hidden=8)
+
 
 @dataclasses.dataclass(frozen=True)
 class LSTMConfig(ControllerConfig, kind="lstm"):
@@ -133,6 +137,23 @@ class FeedForwardConfig(ControllerConfig, kind="feedforward"):
 
     def build(self, inputs: tuple[int, ...], reads: int, *, key: PRNGKeyArray) -> "FeedForward":
         return FeedForward(inputs, self.hidden, reads, key=key)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoControllerConfig(ControllerConfig, kind="none"):
+    """No controller: a memory that takes all from the input answers alone."""
+
+    hidden: int = 0
+    """There are none: always 0, also where it is exchanged for a controller that has some."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", 0)
+
+    def build(self, inputs: tuple[int, ...], reads: int, *, key: PRNGKeyArray) -> "NoController":
+        return NoController()
+
+    def smallest(self) -> "NoControllerConfig":
+        return self
 
 
 class LSTMState(NamedTuple):
@@ -222,3 +243,25 @@ class FeedForward(Controller):
     def kernel(self) -> ControllerKernel:
         fed = () if self.from_reads is None else (self.from_reads,)
         return ControllerKernel("feedforward", fed, self.gate_size, recurrent=False)
+
+
+class NoController(Controller):
+    """Nothing is asked, nothing is kept."""
+
+    hidden_size: int = eqx.field(static=True, default=0)
+    gate_size: int = eqx.field(static=True, default=0)
+
+    @property
+    def takes_reads(self) -> bool:
+        return False
+
+    def initial_state(self) -> tuple[()]:
+        return ()
+
+    def project(self, inputs: Float[Array, "*time inputs"]) -> Float[Array, "*time 0"]:
+        return jnp.zeros((*inputs.shape[:-1], 0), inputs.dtype)
+
+    def __call__(
+        self, projected: Float[Array, "0"], reads: Float[Array, "reads"], state: tuple[()]
+    ) -> tuple[ControllerOutput, tuple[()]]:
+        return ControllerOutput(projected, projected), state

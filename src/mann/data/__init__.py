@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
@@ -81,8 +81,12 @@ class DataConfig(Part):
 
         return square_colours(image, name)
 
-    def split(self, classes: int, needed: int = 0) -> Split:
-        """Split classes by their order: the first 1200 of 1623 (or that share) train, the rest test.
+    def trained_classes(self, classes: int) -> int:
+        """How many of that many classes train or watch the training; the others test."""
+        return round(classes * TRAINING_SHARE)
+
+    def divide(self, classes: int, needed: int = 0) -> Split:
+        """Divide classes by their order: the first 1200 of 1623 (or that share) train, the rest test.
 
         Args:
             classes: in the data set.
@@ -90,10 +94,10 @@ class DataConfig(Part):
                 be fewer than this.
 
         Examples:
-            >>> Omniglot().split(1623)
+            >>> Omniglot().divide(1623)
             Split(train=1100, validation=1200, classes=1623)
         """
-        train = round(classes * TRAINING_SHARE)
+        train = self.trained_classes(classes)
         held_out = min(self.validation, train // 4)
         if held_out < needed:
             held_out = 0
@@ -106,7 +110,7 @@ class DataConfig(Part):
             classes: in this data set.
             trained_on: the data set that the network was trained on.
         """
-        return self.split(classes).validation
+        return self.divide(classes).validation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,15 +119,32 @@ class Omniglot(DataConfig, kind="omniglot"):
 
     path: str = ""
     """Where the data is; empty means $MANN_DATA, the cache, a download."""
+    split: Literal["paper", "lake", "roaming"] = "paper"
+    """Which classes train: ids 1 to 1200, as in the paper; those of Lake's 30 background alphabets, 1 to 964; or
+    those of 32 alphabets, then 5 to watch the training and 13 to test, in this order, as in RoamingOmniglot."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_path(self.path)
 
     def read(self) -> ImageSet:
-        from mann.data.omniglot import load_omniglot
+        from mann.data.omniglot import in_roaming_order, load_omniglot
 
-        return load_omniglot(self.path or None)
+        images = load_omniglot(self.path or None)
+        return in_roaming_order(images) if self.split == "roaming" else images
+
+    def trained_classes(self, classes: int) -> int:
+        from mann.data.omniglot import BACKGROUND_CLASSES, ROAMING_CLASSES
+
+        known = {"lake": BACKGROUND_CLASSES, "roaming": sum(ROAMING_CLASSES)}
+        return known.get(self.split) or super().trained_classes(classes)
+
+    def divide(self, classes: int, needed: int = 0) -> Split:
+        from mann.data.omniglot import ROAMING_CLASSES
+
+        if self.split == "roaming":  # as published, whatever `validation` says
+            return Split(ROAMING_CLASSES[0], sum(ROAMING_CLASSES), classes)
+        return super().divide(classes, needed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +188,7 @@ class Folder(DataConfig, kind="folder"):
     def first_test_class(self, classes: int, trained_on: DataConfig) -> int:
         """All classes of another folder than the one trained on may be tested; content has the last word."""
         same = isinstance(trained_on, Folder) and trained_on.place == self.place
-        return self.split(classes).validation if same else 0
+        return self.divide(classes).validation if same else 0
 
     @property
     def place(self) -> Path:

@@ -59,6 +59,8 @@ class ImageSet:
     """The level of full ink: 1 for bitmaps, 255 for grey levels or colours."""
     side: int = 20
     """Pixels per side of what a network sees."""
+    alphabets: tuple[str, ...] = ()
+    """The alphabet of each class, where classes have one."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -84,6 +86,17 @@ class ImageSet:
             images=self.images[start:stop],
             counts=self.counts[start:stop],
             labels=self.labels[start:stop],
+            alphabets=self.alphabets[start:stop],
+        )
+
+    def reordered(self, order: Int[np.ndarray, "classes"]) -> "ImageSet":
+        """The same classes in another order."""
+        return replace(
+            self,
+            images=self.images[order],
+            counts=self.counts[order],
+            labels=tuple(self.labels[i] for i in order),
+            alphabets=tuple(self.alphabets[i] for i in order) if self.alphabets else (),
         )
 
     def with_mirror_images(self) -> "ImageSet":
@@ -93,4 +106,5 @@ class ImageSet:
             images=np.concatenate([self.images, self.images[:, :, :, ::-1]]),
             counts=np.concatenate([self.counts, self.counts]),
             labels=(*self.labels, *(f"{label}, mirrored" for label in self.labels)),
+            alphabets=(*self.alphabets, *(f"{name}, mirrored" for name in self.alphabets)),
         )

@@ -6,15 +6,16 @@ characters of the training data have. On paper that is not plain, as in a photog
 uneven light and shadows are divided out, and ruled lines and specks are left out.
 """
 
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool, Float32, Int, UInt8
 from PIL import Image
 from scipy import ndimage
 
-from mann.data.decode import Grey, border_of, read_grey
+from mann.data.decode import Grey, border_of, plain_grey, read_grey
 from mann.data.images import SIDE
 from mann.data.sheet import find_sheet, flatten_sheet
 from mann.errors import MannError
@@ -32,6 +33,11 @@ _DARK = 0.03  # added to levels before taking ratios, so that noise in the dark 
 _FINE = 3  # times as many pixels while strokes are widened or thinned
 
 Mask = Bool[np.ndarray, "height width"]
+
+_GREYS = np.arange(256, dtype=np.float32) / 255
+_EDGE = np.flatnonzero(
+    np.pad(np.zeros((SIDE - 2, SIDE - 2), bool), 1, constant_values=True)
+)  # places of a drawing, row by row
 
 
 class _Ink(NamedTuple):
@@ -53,6 +59,9 @@ def normalise_image(
     """
     if isinstance(image, str | Path):
         name = str(image)
+    plain = plain_grey(image, SIDE, name) if isinstance(image, Image.Image) else None
+    if plain is not None and (drawn := _ink_of_drawing(plain)) is not None:
+        return drawn
     grey = read_grey(image, name)
     ink = _ink_on_plain_paper(grey)
     if ink is not None and grey.shape == (SIDE, SIDE):
@@ -86,6 +95,52 @@ def _ink_on_plain_paper(grey: Grey) -> _Ink | None:
     full = float(np.median(ink[ink > strongest / 2]))
     faint = float(np.clip(np.percentile(ink[border_of(ink.shape)], 75), 0, full / 4))
     return _Ink(ink, full, faint)
+
+
+def _ink_of_drawing(drawing: Image.Image) -> UInt8[np.ndarray, "105 105"] | None:
+    """`_levels(_ink_on_plain_paper(…))` of a grey drawing, by counting its 256 levels: several times as quick."""
+    counts, at_border = np.array(drawing.histogram()), np.array(drawing.histogram(_border_mask()))
+    values = _GREYS
+    up_to_border = at_border.cumsum()
+    change = values - values[up_to_border.searchsorted(up_to_border[-1] // 2, side="right")]
+    up_to = counts.cumsum()
+    darkest, lightest = _percentile(change, up_to, 0.05), _percentile(change, up_to, 99.95)
+    strongest = max(-darkest, lightest)
+    if strongest < _LEAST_CONTRAST:
+        return None
+    dark, size = -darkest >= lightest, np.abs(change)
+    nearly = counts * (size < strongest / 2)
+    if nearly @ (size <= _PLAIN * strongest) / nearly.sum() < _MOSTLY:
+        return None
+    far, half = size > strongest / 4, _WIDEST_AREA / 3
+    if far[at_border > 0].any():
+        levels = np.asarray(drawing)
+        if far[levels.ravel()[_EDGE]].sum() > half * SIDE and _comes_in_from_outside(far[levels], half):
+            return None
+    # In the order of ink, the least first.
+    order = slice(None, None, -1) if dark else slice(None)
+    ink = (-change if dark else change)[order]
+    strong = (counts[order] * (ink > strongest / 2)).cumsum()
+    middle = strong.searchsorted([(strong[-1] - 1) // 2, strong[-1] // 2], side="right")
+    full = float(ink[middle].mean())
+    common = _percentile(ink, at_border[order].cumsum(), 75.0)
+    table = _levels(_Ink(ink[None], full, min(max(common, 0.0), full / 4)))[0]
+    return np.frombuffer(drawing.tobytes().translate(table[order].tobytes()), np.uint8).reshape(SIDE, SIDE)
+
+
+@cache
+def _border_mask() -> Image.Image:
+    return Image.fromarray(border_of((SIDE, SIDE)))
+
+
+def _percentile(
+    values: Float32[np.ndarray, "levels"], up_to: Int[np.ndarray, "levels"], percent: float
+) -> float:
+    """NumPy's percentile of sorted values, of which there are so many up to each."""
+    place = (up_to[-1] - 1) * (percent / 100)
+    below = int(place)
+    lower, upper = values[up_to.searchsorted([below, min(below + 1, up_to[-1] - 1)], side="right")]
+    return float(lower + (upper - lower) * (place - below))
 
 
 def _comes_in_from_outside(mask: Mask, half_width: float) -> bool:

@@ -1,20 +1,29 @@
-"""External memories behind one small interface (`Memory`): LRUA, dense and sparse; the NTM's; keys and values."""
+"""External memories behind one small interface (`Memory`): LRUA, dense and sparse; the NTM's; keys and values; and
+what people would take instead: prototypes, a matching network, causal attention."""
 
+from mann.memory.attention import Attention, AttentionConfig, AttentionState
 from mann.memory.base import Memory, MemoryConfig, MemoryTrace, NoMemory, NoMemoryConfig, SlotConfig
 from mann.memory.keyvalue import KeyValue, KeyValueConfig, KeyValueState
 from mann.memory.lrua import LRUA, PAPER_MEMORY, LRUAConfig, LRUAState
+from mann.memory.matching import Matching, MatchingConfig
 from mann.memory.ntm import NTM, NTMConfig, NTMState
+from mann.memory.prototypes import Prototypes, PrototypesConfig, PrototypesState
 from mann.memory.sparse import Sparse, SparseConfig, SparseState
 
 __all__ = [
     "LRUA",
     "NTM",
     "PAPER_MEMORY",
+    "Attention",
+    "AttentionConfig",
+    "AttentionState",
     "KeyValue",
     "KeyValueConfig",
     "KeyValueState",
     "LRUAConfig",
     "LRUAState",
+    "Matching",
+    "MatchingConfig",
     "Memory",
     "MemoryConfig",
     "MemoryTrace",
@@ -22,6 +31,9 @@ __all__ = [
     "NTMState",
     "NoMemory",
     "NoMemoryConfig",
+    "Prototypes",
+    "PrototypesConfig",
+    "PrototypesState",
     "SlotConfig",
     "Sparse",
     "SparseConfig",

@@ -9,11 +9,12 @@ likely it is that x_t is something new.
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mann.errors import MannError, check_range
@@ -21,6 +22,7 @@ from mann.layers import Linear
 from mann.memory.addressing import normalise
 from mann.memory.base import Memory, MemoryTrace, SlotConfig
 
+CERTAIN = 4.0  # nats for "new" or "known" where all or none of the softmax says so, at the start of training
 TINY = 1e-4  # added to a blended value before its logarithm
 
 
@@ -28,6 +30,7 @@ TINY = 1e-4  # added to a blended value before its logarithm
 class KeyValueConfig(SlotConfig, kind="keyvalue"):
     """Pairs of key and label in a ring of slots, found by the key alone."""
 
+    takes_query: ClassVar[bool] = False
     slots: int = 256
     """Slots (M): pairs that are held; the oldest is overwritten."""
     width: int = 64
@@ -36,6 +39,8 @@ class KeyValueConfig(SlotConfig, kind="keyvalue"):
     """Read heads (R), each with keys of its own."""
     neighbours: int = 0
     """Read only from so many most similar slots (K); 0 means from all."""
+    rules_out: bool = False
+    """Also tell which labels the pairs have, as far as "none of them" is likely: what is new has another one."""
     initial_strength: float = 10.0
     """Where the key strength β of every head starts."""
     initial_threshold: float = 0.5
@@ -77,22 +82,40 @@ class KeyValue(Memory):
     heads: int = eqx.field(static=True)
     labels: int = eqx.field(static=True)
     neighbours: int = eqx.field(static=True)
+    rules_out: bool = eqx.field(static=True)
 
     def __init__(self, config: KeyValueConfig, features: int, labels: int, *, key: PRNGKeyArray) -> None:
         self.keys = Linear(features, config.heads * config.width, key=key)
         self.strength = jnp.full(config.heads, math.log(config.initial_strength), jnp.float32)
         self.threshold = jnp.full(config.heads, config.initial_threshold, jnp.float32)
         self.slots, self.width, self.heads, self.labels = config.slots, config.width, config.heads, labels
-        self.neighbours = config.neighbours
+        self.neighbours, self.rules_out = config.neighbours, config.rules_out
 
     @property
     def read_size(self) -> int:
-        """Per head: the blended value, its logarithm, how likely "none of them" is, and the highest similarity."""
-        return self.heads * (2 * self.labels + 2)
+        """Per head: the blended value, its logarithm, how likely "none of them" is, and the highest similarity.
+
+        With `rules_out`, also the labels in use, times how likely "none of them" is.
+        """
+        return self.heads * ((3 if self.rules_out else 2) * self.labels + 2)
 
     @property
     def direct_size(self) -> int:
         return self.heads * self.width + self.labels
+
+    def first_readout(self, readout: Linear, hidden: int) -> Linear:
+        """From the logarithm of the blended value to its letters, and from "none of them" to "new".
+
+        With `rules_out`, a label in use is unlikely as far as "none of them" is likely.
+        """
+        outputs = readout.weight.shape[1]
+        letters = jnp.eye(self.labels, outputs) / self.heads
+        none = jnp.zeros((1, outputs)).at[0, self.labels :].set(2 * CERTAIN / self.heads)
+        rows = [jnp.zeros_like(letters), letters, none, jnp.zeros((1, outputs))]
+        told = jnp.concatenate([*rows, -CERTAIN * letters] if self.rules_out else rows)
+        weight = jnp.concatenate([jnp.zeros((hidden, outputs)), jnp.tile(told, (self.heads, 1))])
+        bias = jnp.zeros(outputs).at[self.labels :].set(-CERTAIN)
+        return eqx.tree_at(lambda layer: (layer.weight, layer.bias), readout, (weight, bias))
 
     def project(
         self, features: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
@@ -139,6 +162,7 @@ class KeyValue(Memory):
         """What the heads tell, and where they looked."""
         similarity = jnp.where(held, similarity, -2.0)  # below every cosine
         best = jnp.max(similarity, axis=-1)
+        in_use = jnp.max(jnp.where(held[0][:, None], values, 0.0), axis=0)
         if 0 < self.neighbours < similarity.shape[-1]:
             least = jax.lax.top_k(similarity, self.neighbours)[0][:, -1:]
             held = held & (similarity >= jax.lax.stop_gradient(least))
@@ -147,10 +171,20 @@ class KeyValue(Memory):
         logits = jnp.concatenate([beta * self.threshold[:, None], logits], axis=-1)
         weights = jax.nn.softmax(logits, axis=-1)  # the first place: none of them
         blended = weights[:, 1:] @ values
-        told = jnp.concatenate(
-            [blended, jnp.log(blended + TINY), weights[:, :1], jnp.maximum(best, -1.0)[:, None]], axis=-1
-        )
+        none = weights[:, :1]
+        parts = [blended, jnp.log(blended + TINY), none, jnp.maximum(best, -1.0)[:, None]]
+        if self.rules_out:
+            parts.append(none * in_use[None])
+        told = jnp.concatenate(parts, axis=-1)
         return told.reshape(-1), weights[:, 1:]
+
+    def needed(self, state: KeyValueState) -> int:
+        """Those that hold a pair, and the one that is written next; they are filled in order."""
+        return min(self.slots, 1 + int(np.count_nonzero(state.written)))
+
+    def crop(self, state: KeyValueState, slots: int) -> KeyValueState:
+        keys, values, written, pending, weights = state
+        return KeyValueState(keys[:slots], values[:slots], written[:slots], pending, weights[:, :slots])
 
     @property
     def stands_alone(self) -> bool:

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32
 
+from mann.errors import MannError
 from mann.memory import MemoryTrace
 from mann.outputs import Letters
 
+SETTLED = 1e-4  # a change of probability that ends the rounds
 ROUNDS = 30  # of `explain_letters`: more do not change any probability by a per cent
 
 Label = Hashable
@@ -29,6 +31,12 @@ class Look(NamedTuple):
     def best(self) -> Label | None:
         """The most probable label; None if this is something new."""
         return choose_answer(self.probabilities, self.threshold)
+
+
+def check_novelty(novelty: bool | float) -> None:
+    """Refuse what is neither yes nor no nor a probability."""
+    if not isinstance(novelty, bool) and not 0 <= novelty <= 1:
+        raise MannError(f"The threshold of novelty lies between 0 and 1, not {novelty}.")
 
 
 def choose_answer(probabilities: dict[Label, float], threshold: float | None) -> Label | None:
@@ -67,6 +75,16 @@ def label_probabilities(
     return chances
 
 
+def unused_letters(
+    encoded: Float[np.ndarray, "labels label"], alphabet: int, codes: int
+) -> Float[np.ndarray, "label"]:
+    """The distribution of the letters of codes that no label has.
+
+    Every symbol is at a given place of codes / alphabet codes: less those in use, what is left for new ones.
+    """
+    return (codes // alphabet - encoded.sum(axis=0)) / (codes - len(encoded))
+
+
 def explain_letters(
     letters: Float[np.ndarray, "n letters alphabet"],
     encoded: Float[np.ndarray, "labels label"],
@@ -88,8 +106,7 @@ def explain_letters(
         products = np.exp(np.log(letters + 1e-30) @ encoded.T)
         products /= products.sum(axis=1, keepdims=True)
         return np.concatenate([products, np.zeros((len(letters), 1))], axis=1)
-    # Every symbol is at a given place of codes / alphabet codes: less those in use, what is left for new ones.
-    unused = (codes // alphabet - encoded.sum(axis=0)) / (codes - len(encoded))
+    unused = unused_letters(encoded, alphabet, codes)
     components = np.concatenate([encoded, unused[None]]).astype(np.float64)
     weights = np.full((len(letters), len(components)), 1 / len(components))
     moving = np.arange(
@@ -100,7 +117,7 @@ def explain_letters(
         mixture = np.maximum(before @ components, 1e-30)
         better = before * ((letters[moving] / mixture) @ components.T) / count
         weights[moving] = better
-        moving = moving[np.abs(better - before).max(axis=1) >= 1e-4]
+        moving = moving[np.abs(better - before).max(axis=1) >= SETTLED]
         if not len(moving):
             break
     return weights / weights.sum(axis=1, keepdims=True)

@@ -11,16 +11,28 @@ import numpy as np
 from jaxtyping import Float32
 
 from mann.cell import State
+from mann.errors import MannError
 from mann.files import is_array
 from mann.labels import LabelCode
 from mann.models import Model
 from mann.outputs import Letters
-from mann.trained import Trained
+from mann.trained import Trained, with_slots
 
 # Numbers of pictures for which the network is compiled: others are made up of these, so that the first call with
 # yet another number of pictures does not wait for the compiler.
 LENGTHS = (256, 32, 4, 1)  # one after the other
 BATCHES = (256, 32, 8)  # side by side; a smaller one is filled up
+SLOTS = (16, 64, 256)  # of a memory of which no more are needed
+
+
+class Glances(NamedTuple):
+    """One step for each of many learners, whose state is not kept: what is worth a look afterwards."""
+
+    outputs: Any  # n outputs
+    read_weights: Any  # n heads slots
+    write_weights: Any  # n write_heads slots
+    usage: Any  # n slots, or None
+    held: Any  # n slots: the largest number in each, by magnitude
 
 
 class _Compiled(NamedTuple):
@@ -30,6 +42,7 @@ class _Compiled(NamedTuple):
     steps: Callable[[Any, Any, Any, State], jax.Array]  # of many pictures, each from the same state
     unroll: Callable[[Any, Any, Any, State], State]  # many pictures with their labels, one after the other
     embed: Callable[[Any, Any], jax.Array]
+    glance: Callable[[Any, Any, Any, State], "Glances"]  # of many pictures, each from a state of its own
 
 
 class Network(NamedTuple):
@@ -40,10 +53,33 @@ class Network(NamedTuple):
     start: State
     arrays: Any  # of the model
     compiled: _Compiled
+    smaller: dict[int, "Network"]  # the same with fewer slots
 
     @property
     def code(self) -> LabelCode:
         return self.names.code
+
+    @property
+    def slots(self) -> int:
+        return self.trained.model.memory.slots
+
+    def fit(self, needed: int) -> "Network":
+        """The same network with a memory of few slots, where no more are needed: there is less to look through."""
+        for slots in SLOTS:
+            if needed <= slots < self.slots:
+                if slots not in self.smaller:
+                    try:
+                        self.smaller[slots] = compile_network(with_slots(self.trained, slots))
+                    except MannError:  # it cannot be that small
+                        continue
+                return self.smaller[slots]
+        return self
+
+    def crop(self, state: State, slots: int) -> State:
+        """A state for the same network with so many slots."""
+        if slots == self.slots:
+            return state
+        return state._replace(memory=self.trained.model.memory.crop(state.memory, slots))
 
     def step(
         self, pixels: Float32[np.ndarray, "pixels"], label: Float32[np.ndarray, "label"], state: State
@@ -55,7 +91,9 @@ class Network(NamedTuple):
         self, pixels: Float32[np.ndarray, "n pixels"], label: Float32[np.ndarray, "label"], state: State
     ) -> Float32[np.ndarray, "n outputs"]:
         """The outputs for many pictures, each from the same state."""
-        return _in_batches(lambda part: self.compiled.steps(self.arrays, part, label, state), pixels)
+        small = self.fit(self.trained.model.memory.needed(state.memory))
+        state = self.crop(state, small.slots)
+        return _in_batches(lambda part: small.compiled.steps(small.arrays, part, label, state), pixels)
 
     def embed(self, pixels: Float32[np.ndarray, "n pixels"]) -> Float32[np.ndarray, "n embedding"]:
         """Where the network places pictures."""
@@ -74,7 +112,7 @@ def compile_network(trained: Trained) -> Network:
     """Compiled when first called, once for all models of the same parts and sizes."""
     arrays, static = eqx.partition(trained.model, is_array)
     names = trained.config.task.names
-    return Network(trained, names, trained.model.initial_state(), arrays, _compile(static))
+    return Network(trained, names, trained.model.initial_state(), arrays, _compile(static), {})
 
 
 @lru_cache(maxsize=16)
@@ -99,7 +137,18 @@ def _compile(static: Model) -> _Compiled:
     def embed(arrays: Model, x: jax.Array) -> jax.Array:
         return eqx.combine(arrays, static).embed(x)
 
-    return _Compiled(step, steps, unroll, embed)
+    @jax.jit
+    def glance(arrays: Model, x: jax.Array, labels: jax.Array, states: State) -> Glances:
+        model = eqx.combine(arrays, static)
+        outputs, after = jax.vmap(model.cell)(model.project(x, labels), states)
+        if not model.memory.slots:
+            nothing = jnp.zeros((len(x), 0))
+            return Glances(model.readout(outputs), nothing[:, None], nothing[:, None], None, nothing)
+        trace = jax.vmap(model.memory.trace)(after.memory)
+        held = jnp.abs(trace.memory).max(axis=-1)
+        return Glances(model.readout(outputs), trace.read_weights, trace.write_weights, trace.usage, held)
+
+    return _Compiled(step, steps, unroll, embed, glance)
 
 
 def _in_batches(

@@ -1,18 +1,23 @@
 """Tasks: where episodes come from, how they are drawn, their loss, what is counted and reported."""
 
+from mann.tasks.alphabets import Alphabets
 from mann.tasks.base import Result, ResultTable, Sources, Stage, Task, Unseen
 from mann.tasks.classification import AccuracyByInstance, Classification
 from mann.tasks.many import ManyThings
 from mann.tasks.regression import LikelihoodByStep, Regression
+from mann.tasks.roaming import KnownOrNew, Roaming
 
 __all__ = [
     "AccuracyByInstance",
+    "Alphabets",
     "Classification",
+    "KnownOrNew",
     "LikelihoodByStep",
     "ManyThings",
     "Regression",
     "Result",
     "ResultTable",
+    "Roaming",
     "Sources",
     "Stage",
     "Task",
