@@ -158,6 +158,14 @@ class Memory(Layer):
         """
         return None
 
+    def familiarity(self, state: Any) -> Float[Array, ""] | None:
+        """How alike the input of the last step is to the most similar of what is held; None if it cannot say.
+
+        Args:
+            state: after that step.
+        """
+        return None
+
     def kernel(self) -> MemoryKernel | None:
         """How the native kernel runs it; None (the default) if it does not know this memory."""
         return None

@@ -227,6 +227,16 @@ class KeyValue(Memory):
         last = KeyValueState(settle(keys), settle(values), written, now[-1], settle(weights[-1].T).T)
         return reads, last
 
+    def similarity(
+        self, query: Float[Array, "query"], state: KeyValueState
+    ) -> Float[Array, "heads slots"] | None:
+        return jnp.einsum("hw,shw->hs", state.pending, state.keys)
+
+    def familiarity(self, state: KeyValueState) -> Float[Array, ""]:
+        """The largest cosine with a key that is held, as the mean over heads; −1 if none is."""
+        similarity = jnp.einsum("hw,shw->hs", state.pending, state.keys)
+        return jnp.mean(jnp.max(jnp.where(state.written > 0, similarity, -1.0), axis=-1))
+
     def trace(self, state: KeyValueState) -> MemoryTrace:
         newest = (state.written == jnp.max(state.written)) & (state.written > 0)
         contents = jnp.concatenate([state.keys.reshape(self.slots, -1), state.values], axis=-1)

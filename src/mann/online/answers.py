@@ -3,13 +3,14 @@
 from collections.abc import Hashable
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int
+from scipy.special import expit
 
 from mann.errors import MannError
 from mann.memory import MemoryTrace
 from mann.outputs import Letters
+from mann.trained import Novelty
 
 SETTLED = 1e-4  # a change of probability that ends the rounds
 ROUNDS = 30  # of `explain_letters`: more do not change any probability by a per cent
@@ -63,7 +64,9 @@ def label_probabilities(
     names: Letters,
     outputs: Float32[np.ndarray, "n size"],
     encoded: Float32[np.ndarray, "labels label"],
-    novelty: bool,
+    novelty: Novelty | None,
+    familiarity: Float32[np.ndarray, "n"],
+    shows: Int[np.ndarray, "labels"],
 ) -> Float[np.ndarray, "n labels_and_new"]:
     """Probabilities of the labels in use and, last, of something new. Every row sums to 1.
 
@@ -71,20 +74,48 @@ def label_probabilities(
         names: how the outputs are read.
         outputs: of the network, one row per picture.
         encoded: the labels in use, as the network sees them.
-        novelty: whether something may be new at all.
+        novelty: how what the network states is read; None if nothing may be new at all.
+        familiarity: of each picture, as the memory has it.
+        shows: how many examples of each label there were.
     """
     code, known = names.code, len(encoded)
     logits = outputs[:, : code.size].reshape(-1, code.letters, code.alphabet).astype(np.float64)
     letters = np.exp(logits - logits.max(axis=-1, keepdims=True))
     letters /= letters.sum(axis=-1, keepdims=True)
     chances = explain_letters(letters, encoded, code.capacity)
-    stated = names.new(jnp.asarray(outputs))
-    if 0 < known < code.capacity and (stated is not None or not novelty):
-        new = np.zeros(len(outputs)) if stated is None or not novelty else np.asarray(stated, np.float64)
+    if 0 < known < code.capacity and (novelty is None or names.size > code.size):
+        new = new_probability(names, outputs, chances[:, :-1], novelty, familiarity, shows)
         total = chances[:, :-1].sum(axis=1)
         share = (1 - new) / np.where(total > 0, total, 1)
         chances = np.concatenate([share[:, None] * chances[:, :-1], new[:, None]], axis=1)
     return chances
+
+
+def new_probability(
+    names: Letters,
+    outputs: Float32[np.ndarray, "n size"],
+    chances: Float[np.ndarray, "n labels"],
+    novelty: Novelty | None,
+    familiarity: Float32[np.ndarray, "n"],
+    shows: Int[np.ndarray, "labels"],
+) -> Float[np.ndarray, "n"]:
+    """How likely something new is, for a network that states it; zeros if nothing may be new.
+
+    Args:
+        names: how the outputs are read.
+        outputs: of the network, one row per picture.
+        chances: of the labels in use, among themselves.
+        novelty: how what the network states is read.
+        familiarity: of each picture, as the memory has it.
+        shows: how many examples of each label there were.
+    """
+    if novelty is None or names.size == names.code.size:
+        return np.zeros(len(outputs))
+    often = shows[chances.argmax(axis=1)]
+    odds = novelty.log_odds(
+        outputs[:, -1].astype(np.float64), familiarity.astype(np.float64), len(shows), often
+    )
+    return np.asarray(expit(odds))
 
 
 def unused_letters(

@@ -191,7 +191,7 @@ class OneShotLearner:
         if not isinstance(self._novelty, bool):
             return float(self._novelty)
         states = self._network.names.size > self._network.code.size
-        return self._network.trained.novelty if states and self._novelty else None
+        return self._network.trained.novelty.threshold if states and self._novelty else None
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -301,11 +301,16 @@ class OneShotLearner:
 
     def predict_proba_many(self, images: Sequence[Picture]) -> list[dict[Label, float]]:
         """`predict_proba_one` of each picture, in few compiled calls."""
-        if not len(images):
-            return []
+        return self.predict_with_outputs(images)[0] if len(images) else []
+
+    def predict_with_outputs(
+        self, images: Sequence[Picture]
+    ) -> tuple[list[dict[Label, float]], Float32[np.ndarray, "n outputs"]]:
+        """`predict_proba_many`, with the network's outputs and, last, how familiar each picture is."""
         known = self._knowledge
         pixels = np.stack([self.prepare(image).pixels for image in images])
-        return self._probabilities(self._network.steps(pixels, known.pending, known.state), known)
+        outputs = self._network.steps(pixels, known.pending, known.state)
+        return self._probabilities(outputs, known), outputs
 
     def learn_many(self, images: Sequence[Picture], labels: Sequence[Label]) -> None:
         """`learn_one` of each picture with its label, in order, in few compiled calls."""
@@ -410,6 +415,7 @@ class OneShotLearner:
             examples = known.examples
             self._knowledge = known._replace(
                 labels={new if label == old else label: code for label, code in known.labels.items()},
+                shows={new if label == old else label: count for label, count in known.shows.items()},
                 announced=tuple(new if label == old else label for label in known.announced),
                 examples=None
                 if examples is None
@@ -573,7 +579,10 @@ class OneShotLearner:
     def _probabilities(
         self, outputs: Float32[np.ndarray, "n size"], known: Knowledge
     ) -> list[dict[Label, float]]:
-        chances = label_probabilities(self._network.names, outputs, known.encoded, bool(self._novelty))
+        novelty = None if self._novelty is False else self._network.trained.novelty
+        chances = label_probabilities(
+            self._network.names, outputs[:, :-1], known.encoded, novelty, outputs[:, -1], known.counts
+        )
         names = (*known.labels, None)
         return [dict(zip(names, row, strict=True)) for row in chances.tolist()]
 

@@ -1,7 +1,7 @@
 """A trained model compiled for one call at a time and for many, which learners share."""
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,7 +28,7 @@ SLOTS = (16, 64, 256)  # of a memory of which no more are needed
 class Glances(NamedTuple):
     """One step for each of many learners, whose state is not kept: what is worth a look afterwards."""
 
-    outputs: Any  # n outputs
+    outputs: Any  # n outputs, with, last, how familiar each picture is
     read_weights: Any  # n heads slots
     write_weights: Any  # n write_heads slots
     usage: Any  # n slots, or None
@@ -38,6 +38,7 @@ class Glances(NamedTuple):
 class _Compiled(NamedTuple):
     """What does not depend on the weights. The first argument of each is the model's arrays."""
 
+    # Outputs come with one number more: how familiar a picture is (`Memory.familiarity`), −1 if nobody can say.
     step: Callable[[Any, Any, Any, State], tuple[jax.Array, State]]
     steps: Callable[[Any, Any, Any, State], jax.Array]  # of many pictures, each from the same state
     unroll: Callable[[Any, Any, Any, State], State]  # many pictures with their labels, one after the other
@@ -84,13 +85,13 @@ class Network(NamedTuple):
     def step(
         self, pixels: Float32[np.ndarray, "pixels"], label: Float32[np.ndarray, "label"], state: State
     ) -> tuple[jax.Array, State]:
-        """One step: the outputs, and the state after it."""
+        """One step: the outputs with, last, how familiar the picture is; and the state after it."""
         return self.compiled.step(self.arrays, pixels, label, state)
 
     def steps(
         self, pixels: Float32[np.ndarray, "n pixels"], label: Float32[np.ndarray, "label"], state: State
     ) -> Float32[np.ndarray, "n outputs"]:
-        """The outputs for many pictures, each from the same state."""
+        """The outputs for many pictures, each from the same state, with, last, how familiar each is."""
         small = self.fit(self.trained.model.memory.needed(state.memory))
         state = self.crop(state, small.slots)
         return _in_batches(lambda part: small.compiled.steps(small.arrays, part, label, state), pixels)
@@ -119,13 +120,16 @@ def compile_network(trained: Trained) -> Network:
 def _compile(static: Model) -> _Compiled:
     @jax.jit
     def step(arrays: Model, x: jax.Array, label: jax.Array, state: State) -> tuple[jax.Array, State]:
-        return eqx.combine(arrays, static).step(x, label, state)
+        model = eqx.combine(arrays, static)
+        outputs, after = model.step(x, label, state)
+        return _with_familiarity(model, outputs, after), after
 
     @jax.jit
     def steps(arrays: Model, x: jax.Array, label: jax.Array, state: State) -> jax.Array:
         model = eqx.combine(arrays, static)
         projected = model.project(x, jnp.tile(label[None], (len(x), 1)))  # all pictures at once
-        return model.readout(jax.vmap(model.cell, in_axes=(0, None))(projected, state)[0])
+        hidden, after = jax.vmap(model.cell, in_axes=(0, None))(projected, state)
+        return jax.vmap(partial(_with_familiarity, model))(model.readout(hidden), after)
 
     @jax.jit
     def unroll(arrays: Model, x: jax.Array, labels: jax.Array, state: State) -> State:
@@ -140,15 +144,21 @@ def _compile(static: Model) -> _Compiled:
     @jax.jit
     def glance(arrays: Model, x: jax.Array, labels: jax.Array, states: State) -> Glances:
         model = eqx.combine(arrays, static)
-        outputs, after = jax.vmap(model.cell)(model.project(x, labels), states)
+        hidden, after = jax.vmap(model.cell)(model.project(x, labels), states)
+        outputs = jax.vmap(partial(_with_familiarity, model))(model.readout(hidden), after)
         if not model.memory.slots:
             nothing = jnp.zeros((len(x), 0))
-            return Glances(model.readout(outputs), nothing[:, None], nothing[:, None], None, nothing)
+            return Glances(outputs, nothing[:, None], nothing[:, None], None, nothing)
         trace = jax.vmap(model.memory.trace)(after.memory)
         held = jnp.abs(trace.memory).max(axis=-1)
-        return Glances(model.readout(outputs), trace.read_weights, trace.write_weights, trace.usage, held)
+        return Glances(outputs, trace.read_weights, trace.write_weights, trace.usage, held)
 
     return _Compiled(step, steps, unroll, embed, glance)
+
+
+def _with_familiarity(model: Model, outputs: jax.Array, state: State) -> jax.Array:
+    familiarity = model.memory.familiarity(state.memory) if model.memory.slots else None
+    return jnp.append(outputs, -1.0 if familiarity is None else familiarity)
 
 
 def _in_batches(

@@ -11,7 +11,15 @@ import numpy as np
 from jaxtyping import Array, Float, Float32
 
 from mann.memory import MemoryTrace
-from mann.online.answers import ROUNDS, SETTLED, Label, choose_answer, label_probabilities, unused_letters
+from mann.online.answers import (
+    ROUNDS,
+    SETTLED,
+    Label,
+    choose_answer,
+    label_probabilities,
+    new_probability,
+    unused_letters,
+)
 from mann.online.knowledge import Knowledge
 from mann.online.learner import OneShotLearner
 from mann.online.network import SLOTS, Glances, Network
@@ -63,7 +71,6 @@ class Together:
         network = self._network = parent._network
         self._memory = network.trained.model.memory
         self._structure = jax.tree.structure(network.start)
-        self._stated = jax.jit(network.names.new)
         self._ready: weakref.WeakKeyDictionary[OneShotLearner, _Ready] = weakref.WeakKeyDictionary()
 
     def compile(self) -> Iterator[None]:
@@ -94,12 +101,10 @@ class Together:
         needed = max(one.needed for one in ready)
         network = self._network.fit(needed)
         batch = next(size for size in BATCHES if size >= len(learners))
-        seen, chances, stated = self._run(ready, pixels, network, batch)
+        seen, chances = self._run(ready, pixels, network, batch)
         glances = []
         for place, (learner, one) in enumerate(zip(learners, ready, strict=True)):
-            probabilities = self._name(
-                learner, one.knowledge, seen.outputs[place], chances[place], stated, place
-            )
+            probabilities = self._name(learner, one.knowledge, seen.outputs[place], chances[place])
             trace = None
             if self._memory.slots:
                 usage = None if seen.usage is None else seen.usage[place]
@@ -133,8 +138,8 @@ class Together:
 
     def _run(
         self, ready: Sequence[_Ready], pixels: Sequence[np.ndarray], network: Network, batch: int
-    ) -> tuple[Glances, np.ndarray, np.ndarray | None]:
-        """One run for a batch, on the host: what is seen, the chances of labels, and that of something new."""
+    ) -> tuple[Glances, np.ndarray]:
+        """One run for a batch, on the host: what is seen, and the chances of labels."""
         crops = [self._crop(one, network.slots) for one in ready]
         filled = [*crops, *[crops[0]] * (batch - len(crops))]
         leaves = [np.stack(leaf) for leaf in zip(*(crop.leaves for crop in filled), strict=True)]
@@ -148,8 +153,7 @@ class Together:
         components = np.stack([crop.components for crop in filled])
         letters = self._network.code.letters
         chances = _explain(seen.outputs, components, counts, letters)
-        stated = self._stated(seen.outputs)
-        return jax.tree.map(np.asarray, (seen, chances, stated))
+        return jax.tree.map(np.asarray, (seen, chances))
 
     def _name(
         self,
@@ -157,21 +161,20 @@ class Together:
         knowledge: Knowledge,
         outputs: Float32[np.ndarray, "outputs"],
         chances: Float32[np.ndarray, "slots"],
-        stated: Float32[np.ndarray, "batch"] | None,
-        place: int,
     ) -> dict[Label, float]:
-        labels, novelty = knowledge.labels, bool(learner.novelty)
-        known = len(labels)
-        if known == self._network.code.capacity or known >= len(
-            chances
-        ):  # nothing is new, or there is no room
+        names, labels = self._network.names, knowledge.labels
+        novelty = None if learner.novelty is False else self._network.trained.novelty
+        stated, familiarity, known = outputs[None, :-1], outputs[-1:], len(labels)
+        if known == names.code.capacity or known >= len(chances):  # nothing is new, or there is no room
             (row,) = label_probabilities(
-                self._network.names, outputs[None], knowledge.encoded, novelty
+                names, stated, knowledge.encoded, novelty, familiarity, knowledge.counts
             ).tolist()
             return dict(zip((*labels, None), row, strict=True))
         row = chances[: known + 1].astype(np.float64)
-        if known and (stated is not None or not novelty):
-            new = float(stated[place]) if novelty and stated is not None else 0.0
+        if known and (novelty is None or names.size > names.code.size):
+            new = float(
+                new_probability(names, stated, row[None, 1:], novelty, familiarity, knowledge.counts)[0]
+            )
             total = row[1:].sum()
             row = row * ((1 - new) / total if total > 0 else 1.0)
             row[0] = new
