@@ -166,17 +166,16 @@ def test_the_output_layer_starts_by_passing_on_what_the_memory_tells(kind):
     np.testing.assert_array_equal(model.readout(told), told[:LABELS])
 
 
-def test_keys_and_values_start_by_saying_what_they_read():
+@pytest.mark.parametrize("rules_out", [False, True])
+def test_keys_and_values_start_by_saying_what_they_read(rules_out):
     """The logarithm of the blended label, and new where "none of them" has more than half of the softmax."""
-    config = ModelConfig(
-        controller=LSTMConfig(hidden=3),
-        memory=KeyValueConfig(slots=4, width=2, heads=2),
-        reads_to_controller=False,
-    )
+    memory = KeyValueConfig(slots=4, width=2, heads=2, rules_out=rules_out)
+    config = ModelConfig(controller=LSTMConfig(hidden=3), memory=memory, reads_to_controller=False)
     readout = build_model(config, ManyThings(), key=jax.random.key(0)).readout
     rng = np.random.default_rng(0)
+    others = 26 if rules_out else 1  # the highest similarity, and labels in use
     log, none = rng.normal(size=(2, 25)), np.array([0.9, 0.4])
-    heads = [np.concatenate([rng.normal(size=25), log[h], none[h : h + 1], [0.3]]) for h in (0, 1)]
+    heads = [np.concatenate([rng.normal(size=25), log[h], none[h : h + 1], [0.3] * others]) for h in (0, 1)]
     outputs = readout(jnp.asarray(np.concatenate([rng.normal(size=3), *heads]), jnp.float32))
     np.testing.assert_allclose(outputs[:-1], log.mean(0), atol=1e-5)
     np.testing.assert_allclose(outputs[-1], 8 * none.mean() - 4, atol=1e-5)
@@ -195,6 +194,7 @@ def test_a_memory_that_is_asked_needs_a_controller():
         (lambda: PrototypesConfig(initial_scale=0.0), "must be positive"),
         (lambda: PrototypesConfig(initial_radius=float("nan")), "finite"),
         (lambda: MatchingConfig(heads=2), "one embedding"),
+        (lambda: MatchingConfig(rules_out=True), "rules out nothing"),
         (lambda: AttentionConfig(width=10, heads=4), "multiple"),
         (lambda: AttentionConfig(layers=0), "layers must be at least 1"),
         (lambda: AttentionConfig(initial_strength=-1.0), "must be positive"),

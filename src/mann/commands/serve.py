@@ -71,10 +71,12 @@ def main(arguments: list[str]) -> int:
     options = parse(Arguments, "serve", DESCRIPTION, arguments)
     _check(options)
     try:
+        import httptools  # noqa: F401
+        import python_multipart  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn
     except ImportError:
-        raise MannError(f"The playground needs two more packages: {install_command('web')}.") from None
+        raise MannError(f"The playground needs more packages: {install_command('web')}.") from None
     with listen(options.host, options.port) as listener:
         print("Loading the models …", flush=True)
         playground = _prepare(options)

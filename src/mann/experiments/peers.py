@@ -26,7 +26,7 @@ from mann.memory.addressing import normalise
 from mann.models import ModelConfig, build_model
 from mann.parts import from_dict, to_dict
 from mann.tasks import Classification, ManyThings
-from mann.teaching import choose_novelty, teach_once
+from mann.teaching import calibrate_novelty, teach_once
 from mann.text import ordinal
 from mann.trained import Trained, load_trained, with_slots
 from mann.training.config import Config
@@ -93,7 +93,7 @@ class Peer(Network):
         trained = load_trained(folder)._replace(name=self.name)
         if trained.model.memory.slots:
             trained = with_slots(trained, self.slots)
-        novelty = choose_novelty(trained, questions=self.questions)
+        novelty = calibrate_novelty(trained, questions=self.questions)._asdict()
         trained = trained._replace(description=trained.description | {"novelty": novelty})
         with Progress(transient=True) as bar:
             bar_id = bar.add_task(f"teaching {self.name}", total=None)

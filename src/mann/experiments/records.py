@@ -38,7 +38,7 @@ class Record(TypedDict, total=False):
     taught_once: list[dict[str, Any]]  # `TaughtOnce.to_json`, one per number of things
     taught_within: list[dict[str, Any]]  # the same within one alphabet
     neighbours: list[dict[str, Any]]  # `Evaluation.to_json` in the network's embedding, one per test
-    novelty: float  # from which probability on something was called new
+    novelty: dict[str, float]  # how it was told what is new, as calibrated on held-out classes
     along_x: dict[str, Any]  # regression in one dimension: predictions everywhere
 
 

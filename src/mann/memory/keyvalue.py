@@ -104,11 +104,15 @@ class KeyValue(Memory):
         return self.heads * self.width + self.labels
 
     def first_readout(self, readout: Linear, hidden: int) -> Linear:
-        """From the logarithm of the blended value to its letters, and from "none of them" to "new"."""
+        """From the logarithm of the blended value to its letters, and from "none of them" to "new".
+
+        With `rules_out`, a label in use is unlikely as far as "none of them" is likely.
+        """
         outputs = readout.weight.shape[1]
         letters = jnp.eye(self.labels, outputs) / self.heads
         none = jnp.zeros((1, outputs)).at[0, self.labels :].set(2 * CERTAIN / self.heads)
-        told = jnp.concatenate([jnp.zeros_like(letters), letters, none, jnp.zeros((1, outputs))])
+        rows = [jnp.zeros_like(letters), letters, none, jnp.zeros((1, outputs))]
+        told = jnp.concatenate([*rows, -CERTAIN * letters] if self.rules_out else rows)
         weight = jnp.concatenate([jnp.zeros((hidden, outputs)), jnp.tile(told, (self.heads, 1))])
         bias = jnp.zeros(outputs).at[self.labels :].set(-CERTAIN)
         return eqx.tree_at(lambda layer: (layer.weight, layer.bias), readout, (weight, bias))

@@ -31,6 +31,8 @@ class MatchingConfig(KeyValueConfig, kind="matching"):
         super().__post_init__()
         if self.heads != 1:
             raise MannError("A matching network has one embedding: set model.memory.heads to 1.")
+        if self.rules_out:
+            raise MannError("A matching network rules out nothing: set model.memory.rules-out to false.")
 
     def build(self, query: int, inputs: tuple[int, int], *, key: PRNGKeyArray) -> "Matching":
         return Matching(self, *inputs, key=key)

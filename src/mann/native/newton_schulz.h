@@ -57,7 +57,8 @@ class NewtonSchulz {
         std::copy_n(static_cast<float*>(p), n * n_, static_cast<float*>(q));
       } else {  // (a + P)(identity + Q)
         square(deep, {words_p.left, pack(q, packed).right}, t);
-        for (int64_t i = 0; i < n * n_; ++i) q[i] = a * q[i] + identity * p[i] + t[i];
+        combine(q, a, p, identity);
+        combine(q, 1, t, 1);
         identity *= a;
       }
       if (step + 1 == steps) break;
@@ -124,8 +125,10 @@ class NewtonSchulz {
     return {left, x};
   }
 
-  // The words of a symmetric matrix: the matrix itself in single precision.
-  Factor pack(const float* matrix, float* to) {
+  // The words of a symmetric matrix, of which the half from the diagonal on is there: the matrix itself in single
+  // precision.
+  Factor pack(float* matrix, float* to) {
+    mirror(matrix);
     if constexpr (Precision::kDepth == 1) return {matrix, matrix};
     interleave<Precision>(n, n_, matrix, to, deep);
     if constexpr (!kTiled) return {to, to};
@@ -133,13 +136,24 @@ class NewtonSchulz {
     return {to + deep * n_, to};
   }
 
-  // to = factor to + other_factor other.
+  // to = factor to + other_factor other, from the diagonal on.
   void combine(float* to, float factor, const float* other, float other_factor) {
-#pragma omp simd
-    for (int64_t i = 0; i < n * n_; ++i) to[i] = factor * to[i] + other_factor * other[i];
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t k = i * n_ + i / kLanes * kLanes; k < (i + 1) * n_; k += kLanes)
+        store(to + k, factor * load(to + k) + other_factor * load(other + k));
   }
 
-  // A product that is known to be symmetric (n × n): tiles from the diagonal on, and their mirror image.
+  // What is before the diagonal is what is beyond it.
+  void mirror(float* matrix) {
+    for (int64_t i = 0; i < n_; i += kLanes) {
+      for (int64_t r = i + 1; r < std::min(i + kLanes, n); ++r)
+        for (int64_t k = i; k < r; ++k) matrix[r * n_ + k] = matrix[k * n_ + r];
+      for (int64_t j = i + kLanes; j < n_; j += kLanes)
+        transpose_block(std::clamp<int64_t>(n - i, 0, kLanes), matrix + i * n_ + j, n_, matrix + j * n_ + i, n_);
+    }
+  }
+
+  // A product that is known to be symmetric (n × n), from the diagonal on.
   void square(int64_t depth, const Factor& factors, float* to) {
     constexpr int64_t kHigh = kTiled ? kTile : kRows;
     for (int64_t i = 0; i < n; i += kHigh) {
@@ -150,12 +164,6 @@ class NewtonSchulz {
       else
         multiply<Precision>(high, depth, columns, factors.left + i, 1, n_, factors.right + first, n_,
                             to + i * n_ + first, n_, false);
-    }
-    for (int64_t i = 0; i < n_; i += kLanes) {
-      for (int64_t r = i + 1; r < std::min(i + kLanes, n); ++r)
-        for (int64_t k = i; k < r; ++k) to[r * n_ + k] = to[k * n_ + r];
-      for (int64_t j = i + kLanes; j < n_; j += kLanes)
-        transpose_block(std::clamp<int64_t>(n - i, 0, kLanes), to + i * n_ + j, n_, to + j * n_ + i, n_);
     }
   }
 

@@ -223,7 +223,7 @@ void interleave(int64_t depth, int64_t columns, const float* from, float* to, in
 
 // Lane by lane: a(l) where l has bit S clear, b(l ^ S) where it is set; and the other halves of both.
 template <int S, int... L>
-void exchange(Vec& a, Vec& b, std::integer_sequence<int, L...>) {
+inline __attribute__((always_inline)) void exchange(Vec& a, Vec& b, std::integer_sequence<int, L...>) {
   const Vec first = __builtin_shufflevector(a, b, ((L & S) ? kLanes + (L ^ S) : L)...);
   b = __builtin_shufflevector(a, b, ((L & S) ? kLanes + L : (L ^ S))...);
   a = first;
@@ -231,7 +231,7 @@ void exchange(Vec& a, Vec& b, std::integer_sequence<int, L...>) {
 
 // Exchanges lines i and i + S in halves of S lanes, then of S / 2, and so on: at last lines and lanes have changed places.
 template <int S = kLanes / 2>
-void exchange_all(Vec* lines) {
+inline __attribute__((always_inline)) void exchange_all(Vec* lines) {
   for (int i = 0; i < kLanes; ++i)
     if (!(i & S)) exchange<S>(lines[i], lines[i | S], std::make_integer_sequence<int, kLanes>{});
   if constexpr (S > 1) exchange_all<S / 2>(lines);

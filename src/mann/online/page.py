@@ -53,7 +53,7 @@ def to_page(learner: OneShotLearner) -> dict[str, Any]:
         "format": FORMAT,
         "id": f"{learner.seed:08x}",
         "model": Path(learner.model).name,
-        "novelty": None if learner.novelty is True else learner.novelty,
+        "novelty": None if isinstance(learner.novelty, bool) else learner.novelty,
         "codes": [list(pair) for pair in learner.codes.items()],
         "examples": [
             {"label": example.label, "pixels": base64.b64encode(to_levels(example.pixels)).decode()}

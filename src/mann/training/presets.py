@@ -84,9 +84,8 @@ def _roaming() -> Config:
 
     Four streams are 600 pictures, about as many as an update of `omniglot-many` encodes.
     """
-    many = _many(CONVOLUTIONS, side=28)
     return dataclasses.replace(
-        many,
+        _many(CONVOLUTIONS, side=28),
         task=Roaming(),
         data=Omniglot(split="roaming", mirror=True, side=28),
         updates=12_000,

@@ -1,6 +1,7 @@
 """Predictions that arrive together are answered together: one thread, one run of the network for all that wait."""
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -105,7 +106,8 @@ class Desk:
             real = [job for job in jobs if job is not None]
             if real:
                 results = self._answer(real)
-                real[0].future.get_loop().call_soon_threadsafe(_deliver, real, results)
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    real[0].future.get_loop().call_soon_threadsafe(_deliver, real, results)
             if len(real) < len(jobs):
                 return
 

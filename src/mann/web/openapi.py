@@ -1,8 +1,8 @@
 """How the service is asked: one table, from which both the addresses and the OpenAPI document are made."""
 
-from importlib import metadata
 from typing import Any, NamedTuple
 
+from mann.installation import version
 from mann.web.service import MOST_IMAGES, MOST_LETTERS
 
 Schema = dict[str, Any]
@@ -211,7 +211,7 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "mann",
-            "version": metadata.version("mann-oneshot"),
+            "version": version(),
             "summary": "Learners that know a thing from one example.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
