@@ -146,7 +146,7 @@ def _compile(compiler: str, key: str) -> Path:
         include = ["-isystem", jax.ffi.include_dir()]
         command = [compiler, *FLAGS, *include, str(KERNEL), "-o", str(output)]
         for native in (["-march=native"], ["-mcpu=native"], []):  # each compiler takes the ones it knows
-            result = subprocess.run([*command, *native], capture_output=True, text=True, timeout=300)
+            result = subprocess.run([*command, *native], capture_output=True, text=True, timeout=900)
             if result.returncode == 0:
                 content = output.read_bytes()
                 library = cache_dir() / "native" / _file_name(key, content)
