@@ -116,6 +116,10 @@ class ControllerConfig(Part):
             key: random key of its weights.
         """
 
+    def smallest(self) -> "ControllerConfig":
+        """The same controller, as small as it gets: for trials that only show that all of it runs."""
+        return dataclasses.replace(self, hidden=8)
+
 
 @dataclasses.dataclass(frozen=True)
 class LSTMConfig(ControllerConfig, kind="lstm"):
@@ -133,6 +137,45 @@ class FeedForwardConfig(ControllerConfig, kind="feedforward"):
 
     def build(self, inputs: tuple[int, ...], reads: int, *, key: PRNGKeyArray) -> "FeedForward":
         return FeedForward(inputs, self.hidden, reads, key=key)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoControllerConfig(ControllerConfig, kind="none"):
+    """No controller: for a memory that takes all it needs straight from the input."""
+
+    hidden: int = 0
+    """Always 0: there are no units."""
+
+    def __post_init__(self) -> None:
+        check_range("The hidden units of no controller", self.hidden, 0, 0)
+
+    def build(self, inputs: tuple[int, ...], reads: int, *, key: PRNGKeyArray) -> "NoController":
+        return NoController()
+
+    def smallest(self) -> "NoControllerConfig":
+        return self
+
+
+class NoController(Controller):
+    """h_t has length 0: what is answered is what was read."""
+
+    hidden_size: int = eqx.field(static=True, default=0)
+    gate_size: int = eqx.field(static=True, default=0)
+
+    @property
+    def takes_reads(self) -> bool:
+        return False
+
+    def initial_state(self) -> tuple[()]:
+        return ()
+
+    def project(self, inputs: Float[Array, "*time inputs"]) -> Float[Array, "*time 0"]:
+        return inputs[..., :0]
+
+    def __call__(
+        self, projected: Float[Array, "0"], reads: Float[Array, "reads"], state: tuple[()]
+    ) -> tuple[ControllerOutput, tuple[()]]:
+        return ControllerOutput(projected, projected), state
 
 
 class LSTMState(NamedTuple):

@@ -29,7 +29,7 @@ def at_scale(config: Config, scale: Scale) -> Config:
         task = task.smallest()
     model = dataclasses.replace(
         config.model,
-        controller=dataclasses.replace(config.model.controller, hidden=8),
+        controller=config.model.controller.smallest(),
         memory=config.model.memory.smallest(),
     )
     return dataclasses.replace(

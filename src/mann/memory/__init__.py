@@ -1,7 +1,8 @@
-"""External memories behind one small interface (`Memory`): LRUA, dense and sparse; the NTM's; keys and values."""
+"""External memories behind one small interface (`Memory`): LRUA, NTM, keys and values, least squares."""
 
 from mann.memory.base import Memory, MemoryConfig, MemoryTrace, NoMemory, NoMemoryConfig, SlotConfig
 from mann.memory.keyvalue import KeyValue, KeyValueConfig, KeyValueState
+from mann.memory.leastsquares import LeastSquares, LeastSquaresConfig, LeastSquaresState
 from mann.memory.lrua import LRUA, PAPER_MEMORY, LRUAConfig, LRUAState
 from mann.memory.ntm import NTM, NTMConfig, NTMState
 from mann.memory.sparse import Sparse, SparseConfig, SparseState
@@ -15,6 +16,9 @@ __all__ = [
     "KeyValueState",
     "LRUAConfig",
     "LRUAState",
+    "LeastSquares",
+    "LeastSquaresConfig",
+    "LeastSquaresState",
     "Memory",
     "MemoryConfig",
     "MemoryTrace",

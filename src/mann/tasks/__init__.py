@@ -3,11 +3,12 @@
 from mann.tasks.base import Result, ResultTable, Sources, Stage, Task, Unseen
 from mann.tasks.classification import AccuracyByInstance, Classification
 from mann.tasks.many import ManyThings
-from mann.tasks.regression import LikelihoodByStep, Regression
+from mann.tasks.regression import FunctionTask, LikelihoodByStep, Regression, UnknownFunctions
 
 __all__ = [
     "AccuracyByInstance",
     "Classification",
+    "FunctionTask",
     "LikelihoodByStep",
     "ManyThings",
     "Regression",
@@ -16,5 +17,6 @@ __all__ = [
     "Sources",
     "Stage",
     "Task",
+    "UnknownFunctions",
     "Unseen",
 ]
