@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mann.controllers import ControllerConfig as ControllerConfig
     from mann.controllers import FeedForwardConfig as FeedForwardConfig
     from mann.controllers import LSTMConfig as LSTMConfig
+    from mann.controllers import NoControllerConfig as NoControllerConfig
     from mann.data import DataConfig as DataConfig
     from mann.data import Folder as Folder
     from mann.data import Glyphs as Glyphs
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mann.data import Omniglot as Omniglot
     from mann.data import load_images as load_images
     from mann.data.functions import GaussianProcess as GaussianProcess
+    from mann.data.functions import UnknownProcess as UnknownProcess
     from mann.data.images import ImageSet as ImageSet
     from mann.data.images import PictureFormat as PictureFormat
     from mann.data.render import Drawings as Drawings
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from mann.labels import LabelCode as LabelCode
     from mann.layers import Linear as Linear
     from mann.memory import KeyValueConfig as KeyValueConfig
+    from mann.memory import LeastSquaresConfig as LeastSquaresConfig
     from mann.memory import LRUAConfig as LRUAConfig
     from mann.memory import Memory as Memory
     from mann.memory import MemoryConfig as MemoryConfig
@@ -57,7 +60,9 @@ if TYPE_CHECKING:
     from mann.models import Model as Model
     from mann.models import ModelConfig as ModelConfig
     from mann.models import build_model as build_model
+    from mann.online import Estimate as Estimate
     from mann.online import Example as Example
+    from mann.online import FunctionLearner as FunctionLearner
     from mann.online import Look as Look
     from mann.online import OneShotLearner as OneShotLearner
     from mann.runtime import prepare_jax as prepare_jax
@@ -66,6 +71,7 @@ if TYPE_CHECKING:
     from mann.tasks import ManyThings as ManyThings
     from mann.tasks import Regression as Regression
     from mann.tasks import Task as Task
+    from mann.tasks import UnknownFunctions as UnknownFunctions
     from mann.teaching import TaughtOnce as TaughtOnce
     from mann.teaching import teach_once as teach_once
     from mann.trained import Trained as Trained
@@ -86,9 +92,9 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "mann.cell": "State",
-    "mann.controllers": "Controller ControllerConfig FeedForwardConfig LSTMConfig",
+    "mann.controllers": "Controller ControllerConfig FeedForwardConfig LSTMConfig NoControllerConfig",
     "mann.data": "DataConfig Folder Glyphs NoData Omniglot load_images",
-    "mann.data.functions": "GaussianProcess",
+    "mann.data.functions": "GaussianProcess UnknownProcess",
     "mann.data.images": "ImageSet PictureFormat",
     "mann.data.render": "Drawings prepare",
     "mann.encoders": "ConvConfig Encoder EncoderConfig MLPConfig NoEncoder",
@@ -97,12 +103,12 @@ _NAMES = {
     "mann.evaluation": "Evaluation evaluate",
     "mann.labels": "LabelCode",
     "mann.layers": "Linear",
-    "mann.memory": "KeyValueConfig LRUAConfig Memory MemoryConfig MemoryTrace NTMConfig NoMemoryConfig SlotConfig "
-    "SparseConfig",
+    "mann.memory": "KeyValueConfig LRUAConfig LeastSquaresConfig Memory MemoryConfig MemoryTrace NTMConfig "
+    "NoMemoryConfig SlotConfig SparseConfig",
     "mann.models": "PAPER_MODEL Model ModelConfig build_model",
-    "mann.online": "Example Look OneShotLearner",
+    "mann.online": "Estimate Example FunctionLearner Look OneShotLearner",
     "mann.runtime": "prepare_jax use_devices",
-    "mann.tasks": "Classification ManyThings Regression Task",
+    "mann.tasks": "Classification ManyThings Regression Task UnknownFunctions",
     "mann.teaching": "TaughtOnce teach_once",
     "mann.trained": "Trained load_trained pretrained_names save_trained with_slots",
     "mann.training.config": "Config CurriculumConfig",

@@ -72,7 +72,7 @@ def entries(scale: Scale) -> list[Entry]:
 def _best(setting: str, scale: Scale, seed: int) -> Entry:
     """The memory alone, by least squares."""
     config = at_scale(with_changes(PRESETS[f"{setting}-best"], seed=seed), scale)
-    return Regressor(f"{setting}-best-seed{seed}", "Least squares", config, (Condition(),))
+    return Network(f"{setting}-best-seed{seed}", "Least squares", config, (Condition(),))
 
 
 def predictions_along_x(model: Model, task: Regression, functions: int) -> dict[str, Any]:

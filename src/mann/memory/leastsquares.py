@@ -45,6 +45,11 @@ class LeastSquaresConfig(MemoryConfig, kind="least-squares"):
     shortest: float = 0.3
     longest: float = 1.5
     """Length scales at which the heads start, evenly spread in between; they are learned from there."""
+    periodic: int = 0
+    """So many of the heads start with the harmonics of a period each, instead of a length scale."""
+    shortest_period: float = 1.0
+    longest_period: float = 4.0
+    """Periods at which these start, evenly spread in between."""
     noise: float = 0.1
     """Noise at which the heads start, relative to the function; from head to head half, once and twice of it."""
     hidden: int = 32
@@ -53,10 +58,13 @@ class LeastSquaresConfig(MemoryConfig, kind="least-squares"):
     def __post_init__(self) -> None:
         for field in ("frequencies", "heads", "hidden"):
             check_range(f"The memory's {field}", getattr(self, field), 1, MOST)
-        if not 0 < self.shortest <= self.longest < math.inf:
-            raise MannError(
-                f"The memory's length scales must be positive and in order, not {self.shortest} to {self.longest}."
-            )
+        check_range("The memory's periodic heads", self.periodic, 0, self.heads)
+        for name, low, high in (
+            ("length scales", self.shortest, self.longest),
+            ("periods", self.shortest_period, self.longest_period),
+        ):
+            if not 0 < low <= high < math.inf:
+                raise MannError(f"The memory's {name} must be positive and in order, not {low} to {high}.")
         if not LEAST_NOISE <= self.noise < math.inf:
             raise MannError(f"The memory's noise must be at least {LEAST_NOISE}, not {self.noise}.")
 
@@ -69,7 +77,9 @@ class LeastSquaresConfig(MemoryConfig, kind="least-squares"):
         return LeastSquares(self, features, key=key)
 
     def smallest(self) -> "LeastSquaresConfig":
-        return dataclasses.replace(self, frequencies=4, heads=min(self.heads, 2), hidden=4)
+        return dataclasses.replace(
+            self, frequencies=4, heads=min(self.heads, 2), periodic=min(self.periodic, 1), hidden=4
+        )
 
 
 class LeastSquaresState(NamedTuple):
@@ -111,11 +121,16 @@ class LeastSquares(Memory):
     def __init__(self, config: LeastSquaresConfig, features: int, *, key: PRNGKeyArray) -> None:
         frequency_key, hidden_key, mend_key = jax.random.split(key, 3)
         heads, count = config.heads, config.frequencies
-        middle = (jnp.arange(heads, dtype=jnp.float32) + 0.5) / heads
-        scales = config.shortest * (config.longest / config.shortest) ** middle
-        drawn = jax.random.normal(frequency_key, (heads, count, features))
-        self.frequencies = drawn / scales[:, None, None]
-        self.strengths = jnp.zeros((heads, count))
+        smooth, periodic = heads - config.periodic, config.periodic
+        drawn = jax.random.normal(frequency_key, (smooth, count, features))
+        scales = _spread(config.shortest, config.longest, smooth)[:, None, None]
+        # One harmonic after the other, along one dimension after the other.
+        harmonic = 1 + jnp.arange(count) // features
+        axes = jax.nn.one_hot(jnp.arange(count) % features, features) * harmonic[:, None].astype(jnp.float32)
+        periods = _spread(config.shortest_period, config.longest_period, periodic)[:, None, None]
+        self.frequencies = jnp.concatenate([drawn / scales, 2 * math.pi * axes[None] / periods])
+        fading = jnp.tile(-2 * jnp.log(harmonic.astype(jnp.float32))[None], (periodic, 1))  # as of a sawtooth
+        self.strengths = jnp.concatenate([jnp.zeros((smooth, count)), fading])
         cycle = jnp.asarray([1.0, 2.0, 0.5])[jnp.arange(heads) % 3]
         self.noise = jnp.log(config.noise * cycle)
         self.shape = jnp.full(heads, math.log(2.0), jnp.float32)
@@ -277,6 +292,11 @@ class LeastSquares(Memory):
     def trace(self, state: LeastSquaresState) -> MemoryTrace:
         """Slots are features: a head reads by its key, and writes by its gain."""
         return MemoryTrace(state.pending, state.gain, None, state.estimate.T)
+
+
+def _spread(low: float, high: float, count: int) -> Float[Array, "count"]:
+    """Evenly on a logarithmic scale."""
+    return low * (high / low) ** ((jnp.arange(count, dtype=jnp.float32) + 0.5) / max(count, 1))
 
 
 def _reach(key: Float[Array, "heads slots"], state: LeastSquaresState) -> Float[Array, "heads slots"]:

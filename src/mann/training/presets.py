@@ -49,14 +49,22 @@ def _unknown(
     frequencies: int,
     heads: int,
 ) -> Config:
-    """Functions that are not known in advance: more heads, each for another kind."""
+    """Functions that are not known in advance: more heads, each for another kind.
+
+    x has a wider range than that which a `FunctionLearner` brings samples to, so that it may ask beyond them.
+    """
     process = UnknownProcess(length_scale=length_scale, period=period)
-    low, high = length_scale
-    return _least_squares(
-        UnknownFunctions(dimensions=dimensions, unknown=process),
-        LeastSquaresConfig(frequencies=frequencies, heads=heads, shortest=low, longest=high),
-        updates=1200,
+    memory = LeastSquaresConfig(
+        frequencies=frequencies,
+        heads=heads,
+        shortest=length_scale[0],
+        longest=length_scale[1],
+        periodic=3 * heads // 5,
+        shortest_period=period[0],
+        longest_period=period[1],
     )
+    task = UnknownFunctions(dimensions=dimensions, low=-3.0, high=3.0, unknown=process)
+    return _least_squares(task, memory, updates=800)
 
 
 def _many(encoder: EncoderConfig, side: int) -> Config:
@@ -135,9 +143,9 @@ PRESETS: dict[str, Config] = {
     "gp-3d-best": _least_squares(
         _gp(3, length_scale=1.5).task, LeastSquaresConfig(frequencies=96, heads=2), updates=1000
     ),
-    "functions-1d": _unknown(1, (0.25, 2.0), (1.0, 4.0), frequencies=32, heads=16),
-    "functions-2d": _unknown(2, (0.5, 3.0), (1.5, 6.0), frequencies=64, heads=6),
-    "functions-3d": _unknown(3, (0.75, 4.0), (2.0, 8.0), frequencies=80, heads=6),
+    "functions-1d": _unknown(1, (0.25, 2.0), (1.0, 4.0), frequencies=24, heads=20),
+    "functions-2d": _unknown(2, (0.5, 3.0), (1.5, 6.0), frequencies=64, heads=5),
+    "functions-3d": _unknown(3, (0.75, 4.0), (2.0, 8.0), frequencies=80, heads=5),
 }
 """The first three train the models that the paper tables; `omniglot-many` and `omniglot-many-pixels` are for few
 things or many, with keys apart from values, by convolutions and from pixels alone; `paper` is the literal cell and
