@@ -1,5 +1,6 @@
 """Taught once: against a loop over single calls of the learner, and scikit-learn's average precision."""
 
+import dataclasses
 import json
 
 import jax
@@ -16,7 +17,7 @@ from mann.models import ModelConfig, build_model
 from mann.online import OneShotLearner
 from mann.statistics import average_precision
 from mann.tasks import ManyThings
-from mann.teaching import _picture, teach_once
+from mann.teaching import _Answers, _picture, teach_once
 from mann.trained import Trained, load_trained, save_trained, with_slots
 from mann.training.config import Config
 
@@ -26,6 +27,9 @@ CONFIG = Config(
     data=Glyphs(classes=40, validation=6),
     batch=2,
 )
+
+
+ANSWERS = _Answers(*(np.ones(3, bool) for _ in range(3)), *(np.ones(3) for _ in range(2)))
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +115,22 @@ def test_all_classes_can_be_taught_and_then_nothing_is_new(trained):
     assert (row.answered.samples, row.area) == (10, None)
 
 
+def test_within_an_alphabet_no_thing_is_of_another(trained, monkeypatch):
+    """Ten test classes of two alphabets, 4 and 6 of them."""
+    images = dataclasses.replace(CONFIG.data.load().subset(30, 40), alphabets=("a",) * 4 + ("b",) * 6)
+    asked = []
+    monkeypatch.setattr("mann.teaching.unseen_images", lambda *_: (images, 30))
+    monkeypatch.setattr(
+        "mann.teaching._trial", lambda *words: asked.append((words[3], words[2].tolist())) or ANSWERS
+    )
+    teach_once(trained, [3, 5], alphabets="within", trials=12)
+    few = [set(classes) for count, classes in asked if count == 3]
+    assert {frozenset(classes) for classes in few} == {frozenset(range(4)), frozenset(range(4, 10))}
+    assert all(set(classes) == set(range(4, 10)) for count, classes in asked if count == 5)
+    with pytest.raises(MannError, match="at most 6"):
+        teach_once(trained, [7], alphabets="within")
+
+
 def test_slots_are_a_choice_at_test_time(trained):
     larger = with_slots(trained, 100)
     assert larger.model.memory.slots == 100
@@ -149,6 +169,7 @@ def test_the_command_writes_what_scripts_need(trained, tmp_path, monkeypatch, ca
         (["--teach-once", "5,x"], "takes numbers"),
         (["--teach-once", "11"], "at most 10"),
         (["--teach-once", "0"], "least 1"),
+        (["--teach-once", "3", "--alphabets", "mixed"], "for episodes"),
     ],
 )
 def test_mistakes_are_one_sentence(trained, tmp_path, words, message, capsys):

@@ -4,13 +4,15 @@ import dataclasses
 import logging
 from pathlib import Path
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from mann.data import Glyphs, Omniglot
 from mann.data.seen import seen_classes
 from mann.evaluation import evaluate
 from mann.experiments.regression import predictions_along_x
-from mann.trained import load_trained, pretrained_names, save_trained, with_slots
+from mann.trained import load_trained, pretrained_names, save_trained, with_precision, with_slots
 from mann.training.presets import PRESETS
 from tests.data.test_omniglot import REAL, needs_data
 
@@ -26,6 +28,7 @@ def test_card_says_how_the_weights_came_about(name):
     card = trained.description["card"]
     if slots := card.get("trained_with_slots"):
         trained = with_slots(trained, slots)
+    trained = with_precision(trained, PRESETS[name].model.precision)  # float32 ships
     assert trained.config == dataclasses.replace(PRESETS[name], seed=card["seed"])
     if scores := card.get("held_out_scores"):  # the best of several seeds
         assert card["command"] == f"mann train {name} --seed {card['seed']}"
@@ -73,6 +76,15 @@ def test_weights_for_functions_track_the_exact_process():
     assert result.nll["model"][-1] < result.nll["model"][9] < result.nll["model"][0] - 1
     along = predictions_along_x(trained.model, trained.config.task, 40)
     assert along["correlation"]["model"] > 0.5
+
+
+def test_precision_is_a_choice_at_test_time():
+    trained = load_trained("omniglot-5-strings")
+    rounded = with_precision(trained, "bfloat16")
+    assert (trained.config.model.precision, rounded.config.model.precision) == ("float32", "bfloat16")
+    inputs, labels = jnp.full((3, 400), 0.3), jnp.zeros((3, 25))
+    ours, theirs = (np.asarray(t.model.unroll(inputs, labels).outputs) for t in (trained, rounded))
+    assert 0 < np.abs(ours - theirs).max() < 0.05 * np.abs(ours).max()
 
 
 def test_a_shipped_name_does_not_hide_a_run_or_file_of_that_name_silently(tmp_path, monkeypatch, caplog):

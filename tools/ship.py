@@ -3,10 +3,11 @@
     python tools/ship.py NAME[:SLOTS] RUN [RUN …]
 
 The runs were trained with `mann train NAME --seed S` for different S. The best is the one that did best on held-out
-training classes or functions. The card says how the weights came about, and how well they do on 2000 episodes of
-test classes or functions: `mann eval NAME` should agree within the interval. With SLOTS, the memory of what ships
-has that many, whatever it had in training. For a network that states novelty, the learner's threshold is chosen on
-held-out classes, and the card also says how many things a learner knows when each was shown once.
+training classes or functions. What ships runs in float32, whatever it was trained in. The card says how the weights
+came about, and how well they do on 2000 episodes of test classes or functions: `mann eval NAME` should agree within
+the interval. With SLOTS, the memory of what ships has that many, whatever it had in training. For a network that
+states novelty, the learner's threshold is chosen on held-out classes, and the card also says how many things a
+learner knows when each was shown once.
 """
 
 import dataclasses
@@ -26,17 +27,21 @@ def main(name: str, *runs: Path) -> None:
     from mann.evaluation import evaluate
     from mann.tasks import ManyThings
     from mann.teaching import choose_novelty, teach_once
-    from mann.trained import load_trained, save_trained, with_slots
+    from mann.trained import load_trained, save_trained, with_precision, with_slots
     from mann.training.presets import PRESETS
 
     name, _, slots = name.partition(":")
     candidates = {run: load_trained(run) for run in runs}
     for run, trained in candidates.items():
-        as_preset = dataclasses.replace(trained.config, seed=PRESETS[name].seed)
-        assert as_preset == PRESETS[name], f"{run} was not trained with `mann train {name}`"
+        preset = PRESETS[name]
+        model = dataclasses.replace(trained.config.model, precision=preset.model.precision)
+        as_preset = dataclasses.replace(trained.config, seed=preset.seed, model=model)
+        assert as_preset == preset, f"{run} was not trained with `mann train {name}`"
     scores = {run: trained.description["best"]["score"] for run, trained in candidates.items()}
     best = max(scores, key=lambda run: scores[run])
-    trained = with_slots(candidates[best], int(slots)) if slots else candidates[best]
+    precision = candidates[best].config.model.precision
+    trained = with_precision(candidates[best], "float32")
+    trained = with_slots(trained, int(slots)) if slots else trained
     tested = evaluate(trained._replace(name=name), episodes=EPISODES)
     update = trained.description["best"]["update"]
     many = isinstance(trained.config.task, ManyThings)
@@ -44,7 +49,9 @@ def main(name: str, *runs: Path) -> None:
     card = {
         "name": name,
         "command": f"mann train {name} --seed {trained.config.seed}",
+        "started_from": trained.description.get("started", {}).get("name"),
         "seed": trained.config.seed,
+        "trained_in": precision,
         "held_out_scores": {f"seed {candidates[run].config.seed}": round(scores[run], 4) for run in runs},
         "update": update,
         "episodes": update * trained.config.batch,

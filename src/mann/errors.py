@@ -8,7 +8,7 @@ class MannError(Exception):
     """
 
 
-def check_range(name: str, value: int | float, least: int, most: int) -> None:
+def check_range(name: str, value: int | float, least: int | float, most: int | float) -> None:
     """Refuse a number that cannot mean anything here; NaN is in no range."""
     if not value >= least:
         raise MannError(f"{name} must be at least {least}, not {value}.")

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ from mann.episodes import time_offset
 from mann.errors import MannError, check_range
 from mann.models import Model
 from mann.outputs import Gaussian
-from mann.tasks import Result, Task
+from mann.tasks import Alphabets, Result, Task
 from mann.trained import Trained, load_trained
 from mann.training import distributed
 from mann.training.budget import check_memory
@@ -67,6 +67,7 @@ def evaluate(
     dataset: str | DataConfig = "",
     classes: int = 0,
     length: int = 0,
+    alphabets: Alphabets | Literal[""] = "",
     episodes: int = 2000,
     task: Task | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -80,6 +81,8 @@ def evaluate(
             that the model was trained on or selected by are refused, however they got there.
         classes: classes per episode; 0 for as many as in training. One-hot labels allow no other number.
         length: samples per episode; 0 for as in training, or 10 per class if `classes` is given.
+        alphabets: that the classes of an episode come from: "across" all of them, "within" one, or "mixed"; empty
+            for as in training.
         episodes: how many to draw; more make the intervals narrower.
         task: another task than the one trained for, with the same inputs and labels.
         progress: called with how many episodes are done, and how many there are.
@@ -101,7 +104,7 @@ def evaluate(
     check_range("The number of test episodes", episodes, 2, MOST_EPISODES)
     trained = model if isinstance(model, Trained) else load_trained(model)
     config = trained.config
-    task = (task or config.task).resized(classes, length)
+    task = (task or config.task).resized(classes, length, alphabets)
     if dataset and not task.needs_data:
         raise MannError("This model draws its episodes from no data set: leave the data set out.")
     data = choose_data(dataset, config.data)

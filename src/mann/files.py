@@ -312,6 +312,13 @@ def to_arrays(tree: Any) -> dict[str, np.ndarray]:
     return {_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
+def array_names(tree: T) -> T:
+    """The same tree with the name of each array (as `to_arrays` has it) in its place."""
+    import jax
+
+    return jax.tree_util.tree_map_with_path(lambda path, _: _name(path), tree)
+
+
 def from_arrays(like: T, arrays: dict[str, np.ndarray], source: str = "the file") -> T:
     """A tree of the same structure as `like`, with the arrays by name."""
     import equinox as eqx

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from mann.data import DataConfig, choose_data
 from mann.data.images import ImageSet
@@ -51,6 +51,7 @@ def teach_once(
     things: Sequence[int] = (5, 20, 100, 423),
     *,
     dataset: str | DataConfig = "",
+    alphabets: Literal["across", "within"] = "across",
     slots: int = 0,
     trials: int = 0,
     seed: int = 0,
@@ -65,6 +66,8 @@ def teach_once(
         model: a shipped name, a run folder or a file of weights; or what `load_trained` returned.
         things: how many to teach, for each row of the result.
         dataset: as in `evaluate`.
+        alphabets: across: things of all alphabets. Within: in every trial of one that has so many, where they
+            resemble each other.
         slots: of the memory; 0 for as many as in training.
         trials: for each number of things; 0 for about 2000 questions, and at least ten trials.
         seed: which things, drawings and codes of labels.
@@ -80,8 +83,10 @@ def teach_once(
     learner = OneShotLearner(trained)
     images, _ = unseen_images(data, config.data, trained.seen, trained.name)
     check_range("The number of trials", trials, 0, MOST_TRIALS)
+    groups = _alphabets(images) if alphabets == "within" else [np.arange(len(images))]
+    most = min(max(map(len, groups)), learner.capacity)
     for count in things:
-        check_range("The number of things to teach", count, 1, min(len(images), learner.capacity))
+        check_range("The number of things to teach", count, 1, most)
     if int(images.counts.min()) < 2:
         raise MannError(
             f"A class of {images.name!r} has one drawing only: two are needed, to show and to ask."
@@ -92,7 +97,9 @@ def teach_once(
         rng = np.random.default_rng([seed, count])
         answers = []
         for _ in range(rounds):
-            answers.append(_trial(learner, images, count, rng))
+            large = [group for group in groups if len(group) >= count]
+            classes = rng.permutation(large[rng.integers(len(large))] if len(large) > 1 else large[0])
+            answers.append(_trial(learner, images, classes, count, rng))
             done += 1
             progress(done, sum(counts))
         results.append(_summarise(count, answers))
@@ -124,13 +131,16 @@ def choose_novelty(
     """
     data = trained.config.data
     images = data.load()
-    parts = data.split(len(images))
+    parts = data.divide(len(images))
     held_out = images.subset(parts.train, parts.validation)
     learner = OneShotLearner(trained)
     chosen = 0.0
     for count in (count for count in things if count <= len(held_out)):
         rng = np.random.default_rng([seed, count])
-        answers = [_trial(learner, held_out, count, rng) for _ in range(-(-questions // count))]
+        answers = [
+            _trial(learner, held_out, rng.permutation(len(held_out)), count, rng)
+            for _ in range(-(-questions // count))
+        ]
         new = 1 - np.concatenate([answer.known for answer in answers])
         chosen = max(chosen, float(np.quantile(new, 1 - mistakes)))
     return min(math.ceil(100 * chosen) / 100, 1.0)
@@ -144,8 +154,22 @@ class _Answers(NamedTuple):
     others: Float[np.ndarray, "others"]  # and each that was not
 
 
-def _trial(parent: OneShotLearner, images: ImageSet, things: int, rng: np.random.Generator) -> _Answers:
-    classes = rng.permutation(len(images))
+def _alphabets(images: ImageSet) -> list[Int[np.ndarray, "classes"]]:
+    """The classes of each alphabet."""
+    if not images.alphabets:
+        raise MannError(f"The classes of {images.name!r} have no alphabets: leave alphabets out.")
+    names = np.asarray(images.alphabets)
+    return [np.flatnonzero(names == name) for name in dict.fromkeys(images.alphabets)]
+
+
+def _trial(
+    parent: OneShotLearner,
+    images: ImageSet,
+    classes: Int[np.ndarray, "classes"],
+    things: int,
+    rng: np.random.Generator,
+) -> _Answers:
+    """Teach the first of these classes and ask about them and, as far as there are any, about as many others."""
     taught, others = classes[:things], classes[things : 2 * things]
     pairs = [rng.permutation(images.counts[c])[:2] for c in taught]
     learner = parent.sibling(seed=int(rng.integers(2**31)))

@@ -4,7 +4,7 @@ import dataclasses
 import logging
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -132,11 +132,24 @@ def with_neighbours(trained: Trained, neighbours: int) -> Trained:
     return _with_memory(trained, trained.config.model.memory.with_neighbours(neighbours))
 
 
+def with_precision(trained: Trained, precision: Literal["float32", "bfloat16", "auto"]) -> Trained:
+    """The same weights, used in another precision.
+
+    Args:
+        trained: what `load_trained` returned.
+        precision: of the factors of products.
+    """
+    return _with_model(trained, precision=precision)
+
+
 def _with_memory(trained: Trained, memory: MemoryConfig) -> Trained:
     """The same weights in another memory, whose weights have the same names and shapes."""
-    config = dataclasses.replace(
-        trained.config, model=dataclasses.replace(trained.config.model, memory=memory)
-    )
+    return _with_model(trained, memory=memory)
+
+
+def _with_model(trained: Trained, **changes: Any) -> Trained:
+    """The same weights in a model with other fields of its configuration."""
+    config = dataclasses.replace(trained.config, model=dataclasses.replace(trained.config.model, **changes))
     return trained._replace(model=from_arrays(_shape(config), to_arrays(trained.model)), config=config)
 
 

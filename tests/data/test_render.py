@@ -9,7 +9,7 @@ from scipy import ndimage, stats
 
 from mann.data import render as rendering
 from mann.data.images import SIDE, ImageSet, PictureFormat
-from mann.data.render import Transform, grid_side, prepare, random_transform
+from mann.data.render import Transform, grid_side, prepare, random_distortion, random_transform
 from mann.errors import MannError
 
 COUNT = 8  # stroke drawings: two classes of four
@@ -44,7 +44,7 @@ def pictures(bitmaps):
     return prepare(image_set(bitmaps.reshape(2, COUNT // 2, SIDE, SIDE)))
 
 
-def show(pictures, rotation=0.0, shift=(0.0, 0.0), quarter=0):
+def show(pictures, rotation=0.0, shift=(0.0, 0.0), quarter=0, distortion=None):
     """All drawings of the set under one transform, or a transform for each, as (n, side, side, *channels)."""
     classes, per_class, *channels = pictures.grids.shape[:-2]
     count, side = classes * per_class, pictures.format.side
@@ -52,6 +52,7 @@ def show(pictures, rotation=0.0, shift=(0.0, 0.0), quarter=0):
         jnp.asarray(np.broadcast_to(np.float32(rotation), count)),
         jnp.asarray(np.broadcast_to(np.asarray(shift, np.float32), (count, 2))),
         jnp.asarray(np.broadcast_to(np.int32(quarter), count)),
+        distortion,
     )
     index = np.arange(count, dtype=np.int32)
     classes, drawings = np.divmod(index, np.int32(per_class))
@@ -73,13 +74,14 @@ def downscale(image, side=20):
     return np.asarray(resized)[side : 2 * side, side : 2 * side]
 
 
-def reference(bitmap, rotation, shift):
+def reference(bitmap, rotation, shift, distortion=None):
     """Turn counter-clockwise about the centre, move down and right by source pixels, then downscale.
 
     In rows and columns, counter-clockwise by φ takes an offset (down, right) from the centre to
     (cos φ · down − sin φ · right, sin φ · down + cos φ · right); scipy asks for the way back.
     """
     back = np.array([[np.cos(rotation), np.sin(rotation)], [-np.sin(rotation), np.cos(rotation)]])
+    back = back if distortion is None else np.asarray(distortion) @ back
     # In four times the resolution, so that interpolation blurs the strokes as little as possible.
     fine = enlarge(bitmap)
     centre = (np.array(fine.shape) - 1) / 2
@@ -107,6 +109,18 @@ def test_random_transforms_agree_with_scipy_and_pillow(bitmaps, pictures):
     # Rotating the filter with the grid, and bilinear look-up, are the only differences.
     assert max(errors) < 0.01
     assert min(correlations) > 0.99
+
+
+def test_distortions_agree_with_scipy(bitmaps, pictures):
+    distortion = random_distortion(jax.random.key(0), COUNT, 0.1)
+    assert 0.1 < np.abs(np.asarray(distortion) - np.eye(2)).max() <= 0.2
+    shift = np.tile([3.0, -5.0], (COUNT, 1))
+    actual = show(pictures, 0.1, shift * 20 / 105, distortion=distortion)
+    for i, bitmap in enumerate(bitmaps):
+        expected = reference(bitmap, 0.1, shift[i], distortion[i])
+        assert np.corrcoef(actual[i].ravel(), expected.ravel())[0, 1] > 0.985
+        plain = reference(bitmap, 0.1, shift[i])
+        assert np.abs(actual[i] - expected).mean() < 0.5 * np.abs(plain - expected).mean()
 
 
 @pytest.mark.parametrize("quarter", [0, 1, 2, 3])

@@ -50,13 +50,26 @@ def oracle(module, features, labels):
             none = np.exp(beta[h] * tau[h])
             blended = sum((o * pairs[i][1] for o, i in zip(odds, near, strict=True)), np.zeros(LABELS))
             blended = blended / (odds.sum() + none)
-            reads += [*blended, *np.log(blended + 1e-4), none / (odds.sum() + none), best]
+            none = none / (odds.sum() + none)
+            reads += [*blended, *np.log(blended + 1e-4), none, best]
+            if module.rules_out:
+                reads += [none * any(pair[1][c] for pair in pairs) for c in range(LABELS)]
         told.append(reads)
         waiting = now
     return np.array(told)
 
 
-@pytest.mark.parametrize("fields", [{}, {"slots": 64}, {"slots": 64, "neighbours": 2}, {"heads": 1}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"slots": 64},
+        {"slots": 64, "neighbours": 2},
+        {"heads": 1},
+        {"slots": 3, "rules_out": True},
+        {"neighbours": 1, "rules_out": True},
+    ],
+)
 def test_reads_are_those_of_a_list_of_pairs(fields):
     module = memory(**fields)
     features, labels = stream()

@@ -77,7 +77,7 @@ def test_two_episodes_share_a_pool_and_the_next_two_another(episodes):
 
 def test_a_pool_holds_different_drawings_of_different_classes(drawings):
     """Found again among all drawings of the data set, as they are without augmentation."""
-    pictures = np.asarray(POOL.draw(jax.random.key(3), drawings, augment=False)).reshape(8, 3, 400)
+    pictures = np.asarray(POOL.draw(jax.random.key(3), drawings, augment=False)[0]).reshape(8, 3, 400)
     classes, numbers = np.divmod(np.arange(24 * 20), 20)
     still = Transform(jnp.zeros(480), jnp.zeros((480, 2)), jnp.zeros(480, jnp.int32))
     everything = np.asarray(render(drawings, jnp.asarray(classes), jnp.asarray(numbers), still))
@@ -90,9 +90,9 @@ def test_a_pool_holds_different_drawings_of_different_classes(drawings):
 
 def test_a_class_of_a_pool_is_turned_as_a_whole(drawings):
     """A quarter turn per class and a little rotation per picture: undone, mean pictures resemble the drawings."""
-    pictures = np.asarray(PoolConfig(1, 24, 8).draw(jax.random.key(0), drawings, augment=True))
+    pictures = np.asarray(PoolConfig(1, 24, 8).draw(jax.random.key(0), drawings, augment=True)[0])
     means = pictures.reshape(24, 8, 20, 20).mean(1)
-    upright = np.asarray(PoolConfig(1, 24, 8).draw(jax.random.key(0), drawings, augment=False))
+    upright = np.asarray(PoolConfig(1, 24, 8).draw(jax.random.key(0), drawings, augment=False)[0])
     expected = upright.reshape(24, 8, 20, 20).mean(1)
     turns = [
         int(np.argmin([np.abs(np.rot90(e, q) - m).mean() for q in range(4)]))

@@ -167,7 +167,7 @@ def test_training_never_touches_test_classes(monkeypatch):
 
     monkeypatch.setattr(ImageSet, "subset", note)
     TINY.task.load(TINY.data)
-    parts = TINY.data.split(40, 3)
+    parts = TINY.data.divide(40, 3)
     assert parts.train == 24
     assert parts.validation == 30 == round(40 * 1200 / 1623)
     assert asked == [(0, 30), (0, 24), (24, 30)]  # fingerprints, training, held out

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     config = data_config(options.name)
     config = from_dict(type(config), to_dict(config) | changes, "data")
     images = config.load()
-    parts = config.split(len(images))
+    parts = config.divide(len(images))
     counts = images.counts
     each = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()}–{counts.max()}"
     ink = images.images.mean(dtype=float) / images.ink

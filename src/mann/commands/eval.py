@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
@@ -13,6 +13,8 @@ from mann.runtime import prepare_jax
 
 if TYPE_CHECKING:
     from mann.trained import Trained
+
+WITHIN = "20"  # things of one alphabet, as in Lake et al.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +29,9 @@ class Arguments:
     """Classes in an episode; 0: as trained. Only models with string labels take another number."""
     length: int = 0
     """Samples in an episode; 0: as trained, or 10 per class if --classes is given."""
+    alphabets: Literal["", "across", "within", "mixed"] = ""
+    """Alphabets that the classes of an episode come from; empty: as trained. Within one, classes resemble each
+    other; alone, it teaches 20 things once and asks, as people were asked (Lake et al. 2015)."""
     teach_once: str = ""
     """Instead of episodes: teach so many things by one example of each, then ask, such as 5,20,100,423."""
     slots: int = 0
@@ -56,7 +61,7 @@ def main(arguments: list[str]) -> int:
     trained = load_trained(options.model)
     if options.slots:
         trained = with_slots(trained, options.slots)
-    if options.teach_once:
+    if options.teach_once or (options.alphabets == "within" and not (options.classes or options.length)):
         return _teach_once(trained, options)
     with Progress(transient=True) as bar:
         bar_id = bar.add_task("test episodes", total=options.episodes)
@@ -65,6 +70,7 @@ def main(arguments: list[str]) -> int:
             dataset=options.dataset,
             classes=options.classes,
             length=options.length,
+            alphabets=options.alphabets,
             episodes=options.episodes,
             progress=lambda done, total: bar.update(bar_id, completed=done),
         )
@@ -80,8 +86,12 @@ def _teach_once(trained: "Trained", options: Arguments) -> int:
     from mann.commands.console import plain_console, plain_table
     from mann.teaching import teach_once
 
+    if options.alphabets == "mixed":
+        raise MannError(
+            "Things are taught within one alphabet or across all: --alphabets mixed is for episodes."
+        )
     try:
-        things = [int(word) for word in options.teach_once.split(",")]
+        things = [int(word) for word in (options.teach_once or WITHIN).split(",")]
     except ValueError:
         raise MannError(f"--teach-once takes numbers such as 5,20,100, not {options.teach_once!r}.") from None
     with Progress(transient=True) as bar:
@@ -90,6 +100,7 @@ def _teach_once(trained: "Trained", options: Arguments) -> int:
             trained,
             things,
             dataset=options.dataset,
+            alphabets=options.alphabets or "across",
             progress=lambda done, total: bar.update(bar_id, completed=done, total=total),
         )
     table = plain_table(
@@ -102,7 +113,8 @@ def _teach_once(trained: "Trained", options: Arguments) -> int:
         others = (f"{100 * cell.value:.1f}" for cell in (row.forced, row.nearest))
         table.add_row(str(row.things), f"{100 * value:.1f}", interval, *others, area, str(samples))
     console = plain_console()
-    console.print(f"{trained.name}: taught once, then asked about another drawing of each")
+    where = " within one alphabet" if options.alphabets == "within" else ""
+    console.print(f"{trained.name}: taught once{where}, then asked about another drawing of each")
     console.print(table)
     console.print(
         "Right in %: as the learner answers; forced, where it may not say that something is new; nearest, the "
@@ -110,6 +122,10 @@ def _teach_once(trained: "Trained", options: Arguments) -> int:
         "recall."
     )
     if options.json:
-        content = {"model": trained.name, "teach_once": [row.to_json() for row in rows]}
+        content = {
+            "model": trained.name,
+            "alphabets": options.alphabets or "across",
+            "teach_once": [row.to_json() for row in rows],
+        }
         write_json(Path(options.json), content)
     return 0

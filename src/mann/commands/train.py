@@ -29,6 +29,9 @@ class Options:
     """Folder of the run; empty means runs/PRESET. An existing run is never overwritten."""
     resume: str = ""
     """Continue the run in this folder from its newest valid checkpoint."""
+    start: str = ""
+    """Start from the weights of this model, wherever they fit: a shipped name, a run folder or a file. Empty: as the
+    preset says (omniglot-many for those that end in conv, else random weights); none: from random weights."""
     devices: int = 0
     """CPU devices to split the batch over; 0 means one for each core. Ignored on an accelerator."""
     tensorboard: bool = False
@@ -45,7 +48,7 @@ class Options:
 
 def main(arguments: list[str]) -> int:
     from mann.training.config import Config
-    from mann.training.presets import PRESETS, describe
+    from mann.training.presets import PRESETS, STARTS, describe
 
     words = list(arguments)
     name, preset = take_preset(words)
@@ -76,6 +79,8 @@ def main(arguments: list[str]) -> int:
         raise MannError(
             "--coordinator and --distributed are two ways to find the others: leave out one of them."
         )
+    if not options.start:
+        options = dataclasses.replace(options, start=STARTS.get(name, ""))
     prepare_jax(options.devices)
     folder = Path(options.resume or options.run or f"runs/{Path(name).stem}")
     if not options.distributed and not options.coordinator:
@@ -89,6 +94,7 @@ def main(arguments: list[str]) -> int:
 def _train(options: Options, config: "Config", folder: Path) -> int:
     from mann.figures.run import save_curves
     from mann.parts import used_files
+    from mann.trained import load_trained
     from mann.training import distributed
     from mann.training.display import make_display
     from mann.training.loop import resume, train
@@ -97,7 +103,8 @@ def _train(options: Options, config: "Config", folder: Path) -> int:
     if options.resume:
         result = resume(folder, observers=observers, tensorboard=options.tensorboard)
     else:
-        result = train(config, folder, observers=observers, tensorboard=options.tensorboard)
+        start = load_trained(options.start) if options.start not in ("", "none") else None
+        result = train(config, folder, start=start, observers=observers, tensorboard=options.tensorboard)
     if not distributed.is_main():
         return 0
     save_curves(folder)
@@ -114,7 +121,7 @@ def _check_resume(folder: str, preset: str, words: list[str]) -> None:
     """A resumed run is all that its folder says: refuse what would be ignored."""
     if not folder:
         raise MannError("--resume needs the folder of a run.")
-    others = {f"--{field.name}" for field in dataclasses.fields(Options)} - {"--run"}
+    others = {f"--{field.name}" for field in dataclasses.fields(Options)} - {"--run", "--start"}
     names = {word.partition("=")[0].replace("--no-", "--") for word in words if word.startswith("--")}
     if preset or names - others:
         raise MannError("A resumed run keeps its configuration: give --resume and the folder alone.")
@@ -261,4 +268,5 @@ to the exact process from step 20 on, in nats per point):
 `mann train PRESET --help` lists every field with the preset's values. Examples:
   mann train omniglot-5 --updates 6250 --model.memory.decay 0.95 --run runs/mine
   mann train omniglot-5 --model.memory ntm --model.memory.initial-strength 10
+  mann train omniglot-many --start omniglot-many --data folder --data.path pics
 """

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
@@ -81,8 +81,12 @@ class DataConfig(Part):
 
         return square_colours(image, name)
 
-    def split(self, classes: int, needed: int = 0) -> Split:
-        """Split classes by their order: the first 1200 of 1623 (or that share) train, the rest test.
+    def trained_classes(self, classes: int) -> int:
+        """How many of that many classes train or watch the training; the others test."""
+        return round(classes * TRAINING_SHARE)
+
+    def divide(self, classes: int, needed: int = 0) -> Split:
+        """Divide classes by their order: the first 1200 of 1623 (or that share) train, the rest test.
 
         Args:
             classes: in the data set.
@@ -90,10 +94,10 @@ class DataConfig(Part):
                 be fewer than this.
 
         Examples:
-            >>> Omniglot().split(1623)
+            >>> Omniglot().divide(1623)
             Split(train=1100, validation=1200, classes=1623)
         """
-        train = round(classes * TRAINING_SHARE)
+        train = self.trained_classes(classes)
         held_out = min(self.validation, train // 4)
         if held_out < needed:
             held_out = 0
@@ -106,7 +110,7 @@ class DataConfig(Part):
             classes: in this data set.
             trained_on: the data set that the network was trained on.
         """
-        return self.split(classes).validation
+        return self.divide(classes).validation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +119,8 @@ class Omniglot(DataConfig, kind="omniglot"):
 
     path: str = ""
     """Where the data is; empty means $MANN_DATA, the cache, a download."""
+    split: Literal["paper", "lake"] = "paper"
+    """Which classes train: ids 1 to 1200, as in the paper, or those of Lake's 30 background alphabets, 1 to 964."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,6 +130,11 @@ class Omniglot(DataConfig, kind="omniglot"):
         from mann.data.omniglot import load_omniglot
 
         return load_omniglot(self.path or None)
+
+    def trained_classes(self, classes: int) -> int:
+        from mann.data.omniglot import BACKGROUND_CLASSES
+
+        return BACKGROUND_CLASSES if self.split == "lake" else super().trained_classes(classes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +178,7 @@ class Folder(DataConfig, kind="folder"):
     def first_test_class(self, classes: int, trained_on: DataConfig) -> int:
         """All classes of another folder than the one trained on may be tested; content has the last word."""
         same = isinstance(trained_on, Folder) and trained_on.place == self.place
-        return self.split(classes).validation if same else 0
+        return self.divide(classes).validation if same else 0
 
     @property
     def place(self) -> Path:

@@ -302,7 +302,8 @@ def load_glyphs(classes: int = 1623, drawings: int = 20, seed: int = 0) -> Image
         with contextlib.suppress(OSError):  # as in `store_bitmaps`: without a cache it is only slower
             write_atomically(sidecar, digest(bitmaps).encode("ascii"))
     labels = tuple(f"glyph {index + 1:04d}" for index in range(classes))
-    return ImageSet("glyphs", bitmaps, np.full(classes, drawings), labels)
+    alphabets = tuple(f"alphabet {index // _ALPHABET + 1}" for index in range(classes))
+    return ImageSet("glyphs", bitmaps, np.full(classes, drawings), labels, alphabets=alphabets)
 
 
 def _check(classes: int, drawings: int, seed: int) -> None:

@@ -59,6 +59,8 @@ class ImageSet:
     """The level of full ink: 1 for bitmaps, 255 for grey levels or colours."""
     side: int = 20
     """Pixels per side of what a network sees."""
+    alphabets: tuple[str, ...] = ()
+    """The alphabet of each class, where classes have one."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -84,6 +86,7 @@ class ImageSet:
             images=self.images[start:stop],
             counts=self.counts[start:stop],
             labels=self.labels[start:stop],
+            alphabets=self.alphabets[start:stop],
         )
 
     def with_mirror_images(self) -> "ImageSet":
@@ -93,4 +96,5 @@ class ImageSet:
             images=np.concatenate([self.images, self.images[:, :, :, ::-1]]),
             counts=np.concatenate([self.counts, self.counts]),
             labels=(*self.labels, *(f"{label}, mirrored" for label in self.labels)),
+            alphabets=(*self.alphabets, *(f"{name}, mirrored" for name in self.alphabets)),
         )

@@ -27,6 +27,7 @@ from mann.files import cache_dir, write_atomically
 
 CLASSES, DRAWINGS = 1623, 20
 TRAIN_CLASSES = 1200  # class ids 1–1200 train, 1201–1623 test, as in the paper
+BACKGROUND_CLASSES = 964  # of Lake's 30 background alphabets; the ids after them are of his 20 for evaluation
 SHA256 = "b3a28d0e34c4daf19fe5d04f6f68f58a2de755709c5a8715faf93a512b0a81e7"  # of the whole uint8 array
 
 URL = "https://github.com/brendenlake/omniglot/raw/master/python/"
@@ -234,4 +235,5 @@ def _cache() -> Path:
 
 
 def _image_set(images: UInt8[np.ndarray, "classes drawings 105 105"], labels: list[str]) -> ImageSet:
-    return ImageSet("omniglot", images, np.full(CLASSES, DRAWINGS), tuple(labels))
+    alphabets = tuple(label.partition("/")[0] for label in labels)
+    return ImageSet("omniglot", images, np.full(CLASSES, DRAWINGS), tuple(labels), alphabets=alphabets)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int, UInt8
+from jaxtyping import Array, Float, Float32, Int, PRNGKeyArray, UInt8
 
 from mann.data.images import ImageSet, PictureFormat
 from mann.errors import MannError
@@ -36,6 +36,8 @@ class Drawings(NamedTuple):
     """0 (paper) … 255 (ink); colour pictures have an axis of channels before the grid."""
     counts: Int[Array, "classes"]
     """Real drawings of each class."""
+    alphabets: Int[Array, "classes"] | None = None
+    """The alphabet of each class, as a number; None where classes have none."""
 
     @property
     def format(self) -> PictureFormat:
@@ -50,6 +52,8 @@ class Transform(NamedTuple):
     rotation: Float[Array, "*batch"]
     shift: Float[Array, "*batch 2"]  # down, right
     quarter: Int[Array, "*batch"]
+    distortion: Float[Array, "*batch 2 2"] | None = None
+    """Taken to the way back, in down and right, before all else: near the identity it stretches and shears."""
 
 
 @cache
@@ -101,7 +105,11 @@ def prepare(dataset: ImageSet, chunk: int = 2000) -> Drawings:
         for i in range(0, len(flat), chunk)
     ]
     grids = np.concatenate(parts).reshape(classes, drawings, *channels, grid, grid)
-    return Drawings(jnp.asarray(grids), jnp.asarray(dataset.counts, jnp.int32))
+    alphabets = None
+    if dataset.alphabets:
+        numbers = np.unique(dataset.alphabets, return_inverse=True)[1]
+        alphabets = jnp.asarray(numbers, jnp.int32)
+    return Drawings(jnp.asarray(grids), jnp.asarray(dataset.counts, jnp.int32), alphabets)
 
 
 def downscale_matrix(height: int, side: int) -> Float32[np.ndarray, "side height"]:
@@ -127,6 +135,11 @@ def random_transform(
     return unit[:, 0] * MAX_ROTATION, unit[:, 1:] * (MAX_SHIFT * side)
 
 
+def random_distortion(key: PRNGKeyArray, count: int, extent: float) -> Float[Array, "count 2 2"]:
+    """Matrices about the identity: normal entries with a standard deviation of `extent`, cut off at twice that."""
+    return jnp.eye(2)[None] + extent * jax.random.truncated_normal(key, -2.0, 2.0, (count, 2, 2))
+
+
 def render(
     pictures: Drawings,
     classes: Int[Array, "n"],
@@ -135,8 +148,8 @@ def render(
 ) -> Float[Array, "n pixels"]:
     """Augmented images of the named drawings, flattened row by row with the channels last, paper 0 … ink 1.
 
-    The drawing is turned by `rotation` about the centre of the frame, moved by `shift`, downscaled, and the
-    result turned counter-clockwise by `quarter` × 90°.
+    The drawing is distorted, turned by `rotation` about the centre of the frame, moved by `shift`, downscaled, and
+    the result turned counter-clockwise by `quarter` × 90°.
     """
     side, channels = pictures.format
     grid = grid_side(side)
@@ -150,6 +163,9 @@ def render(
     x = -sin_q * down + cos_q * right - transform.shift[:, 1:]
     cos, sin = jnp.cos(transform.rotation)[:, None], jnp.sin(transform.rotation)[:, None]
     y, x = cos * y + sin * x, -sin * y + cos * x
+    if transform.distortion is not None:
+        (yy, yx), (xy, xx) = jnp.moveaxis(transform.distortion[..., None], 0, 2)
+        y, x = yy * y + yx * x, xy * y + xx * x
 
     # In grid points; the clip stops just short of the last point so that its right neighbour exists.
     middle = (grid - 1) / 2

@@ -27,7 +27,7 @@ def fingerprints(images: ImageSet) -> list[Fingerprints]:
 
 def training_fingerprints(images: ImageSet, data: DataConfig) -> Fingerprints:
     """Those of all drawings of a data set's training classes, held-out ones included."""
-    return np.concatenate(fingerprints(images.subset(0, data.split(len(images)).validation)))
+    return np.concatenate(fingerprints(images.subset(0, data.divide(len(images)).validation)))
 
 
 def _fingerprint(picture: np.ndarray, ink: int) -> int:

@@ -36,6 +36,8 @@ class KeyValueConfig(SlotConfig, kind="keyvalue"):
     """Read heads (R), each with keys of its own."""
     neighbours: int = 0
     """Read only from so many most similar slots (K); 0 means from all."""
+    rules_out: bool = False
+    """Also tell which labels the pairs have, as far as "none of them" is likely: what is new has another one."""
     initial_strength: float = 10.0
     """Where the key strength β of every head starts."""
     initial_threshold: float = 0.5
@@ -77,18 +79,22 @@ class KeyValue(Memory):
     heads: int = eqx.field(static=True)
     labels: int = eqx.field(static=True)
     neighbours: int = eqx.field(static=True)
+    rules_out: bool = eqx.field(static=True)
 
     def __init__(self, config: KeyValueConfig, features: int, labels: int, *, key: PRNGKeyArray) -> None:
         self.keys = Linear(features, config.heads * config.width, key=key)
         self.strength = jnp.full(config.heads, math.log(config.initial_strength), jnp.float32)
         self.threshold = jnp.full(config.heads, config.initial_threshold, jnp.float32)
         self.slots, self.width, self.heads, self.labels = config.slots, config.width, config.heads, labels
-        self.neighbours = config.neighbours
+        self.neighbours, self.rules_out = config.neighbours, config.rules_out
 
     @property
     def read_size(self) -> int:
-        """Per head: the blended value, its logarithm, how likely "none of them" is, and the highest similarity."""
-        return self.heads * (2 * self.labels + 2)
+        """Per head: the blended value, its logarithm, how likely "none of them" is, and the highest similarity.
+
+        With `rules_out`, also the labels in use, times how likely "none of them" is.
+        """
+        return self.heads * ((3 if self.rules_out else 2) * self.labels + 2)
 
     @property
     def direct_size(self) -> int:
@@ -139,6 +145,7 @@ class KeyValue(Memory):
         """What the heads tell, and where they looked."""
         similarity = jnp.where(held, similarity, -2.0)  # below every cosine
         best = jnp.max(similarity, axis=-1)
+        in_use = jnp.max(jnp.where(held[0][:, None], values, 0.0), axis=0)
         if 0 < self.neighbours < similarity.shape[-1]:
             least = jax.lax.top_k(similarity, self.neighbours)[0][:, -1:]
             held = held & (similarity >= jax.lax.stop_gradient(least))
@@ -147,9 +154,11 @@ class KeyValue(Memory):
         logits = jnp.concatenate([beta * self.threshold[:, None], logits], axis=-1)
         weights = jax.nn.softmax(logits, axis=-1)  # the first place: none of them
         blended = weights[:, 1:] @ values
-        told = jnp.concatenate(
-            [blended, jnp.log(blended + TINY), weights[:, :1], jnp.maximum(best, -1.0)[:, None]], axis=-1
-        )
+        none = weights[:, :1]
+        parts = [blended, jnp.log(blended + TINY), none, jnp.maximum(best, -1.0)[:, None]]
+        if self.rules_out:
+            parts.append(none * in_use[None])
+        told = jnp.concatenate(parts, axis=-1)
         return told.reshape(-1), weights[:, 1:]
 
     @property

@@ -1,5 +1,6 @@
 """Tasks: where episodes come from, how they are drawn, their loss, what is counted and reported."""
 
+from mann.tasks.alphabets import Alphabets
 from mann.tasks.base import Result, ResultTable, Sources, Stage, Task, Unseen
 from mann.tasks.classification import AccuracyByInstance, Classification
 from mann.tasks.many import ManyThings
@@ -7,6 +8,7 @@ from mann.tasks.regression import FunctionTask, LikelihoodByStep, Regression, Un
 
 __all__ = [
     "AccuracyByInstance",
+    "Alphabets",
     "Classification",
     "FunctionTask",
     "LikelihoodByStep",

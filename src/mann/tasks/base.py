@@ -6,7 +6,7 @@ outside: examples/my_task.py shows one in which the network itself decides what 
 
 import abc
 import dataclasses
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from mann.labels import LabelCode
 from mann.outputs import Letters, Output
 from mann.paper import PaperRow
 from mann.parts import Part
+from mann.tasks.alphabets import Alphabets
 
 
 @runtime_checkable
@@ -283,18 +284,21 @@ class Task(Part):
 
     # --- sizes ------------------------------------------------------------------------------------------------
 
-    def resized(self, classes: int = 0, length: int = 0) -> "Task":
+    def resized(self, classes: int = 0, length: int = 0, alphabets: Alphabets | Literal[""] = "") -> "Task":
         """The same task with other episodes.
 
         Args:
             classes: per episode; 0 for as many as there are.
             length: samples per episode; 0 for as many as there are.
+            alphabets: that classes come from; empty for as it is.
 
         Raises:
             MannError: if the task has one size alone (the default), or not this one.
         """
-        if classes or length:
-            raise MannError("The episodes of this task have one size: leave classes and length out.")
+        if classes or length or alphabets:
+            raise MannError(
+                "The episodes of this task have one size and no alphabets: leave classes, length and alphabets out."
+            )
         return self
 
     def stage(self, classes: int) -> Stage:

@@ -21,6 +21,7 @@ from mann.metrics import InstanceCounts, accuracy_by_instance, count_by_instance
 from mann.outputs import Letters
 from mann.paper import PaperRow, paper_rows
 from mann.statistics import Interval
+from mann.tasks.alphabets import Alphabets, choose_classes
 from mann.tasks.base import ResultTable, Sources, Stage, Task, Unseen
 from mann.tasks.pool import PoolConfig
 
@@ -62,6 +63,9 @@ class Classification(Task, kind="classification"):
     """Let a drawing return within an episode before all of its class were shown; the paper does not say."""
     augment: bool = True
     """Rotate by up to ±π/16, shift by up to ±10 of 105 pixels, and turn each class by a multiple of 90°."""
+    alphabets: Alphabets = "across"
+    """Where the classes of an episode come from: all alphabets; within one, and as few more as it takes, so that
+    they resemble each other and quarter turns are the alphabet's; or, mixed, either at even odds."""
     pool: PoolConfig = PoolConfig()
 
     def __post_init__(self) -> None:
@@ -111,7 +115,7 @@ class Classification(Task, kind="classification"):
 
     def load(self, data: DataConfig) -> Sources:
         images = data.load()
-        parts = data.split(len(images), self.least_classes)
+        parts = data.divide(len(images), self.least_classes)
         seen = training_fingerprints(images, data)
         trained = images.subset(0, parts.train)
         train = self._prepare(trained.with_mirror_images() if data.mirror else trained)
@@ -142,6 +146,8 @@ class Classification(Task, kind="classification"):
                 f"An episode of {self.least_classes} classes cannot be drawn from a data set of {have}: "
                 "use fewer classes or a larger data set."
             )
+        if self.alphabets != "across" and drawings.alphabets is None:
+            raise MannError("The classes of this data set have no alphabets: set task.alphabets to across.")
 
     def draw(
         self, key: PRNGKeyArray, source: Drawings | None = None, size: Int[Array, "2"] | None = None
@@ -170,7 +176,12 @@ class Classification(Task, kind="classification"):
             uniform, list(itertools.accumulate(sizes))
         )
 
-        chosen = sample_distinct(for_class, population)
+        turns = choose_below(for_quarter, 4)
+        if self.alphabets == "across" or source.alphabets is None:
+            chosen = sample_distinct(for_class, population)
+        else:
+            chosen, alike = choose_classes(jax.random.fold_in(key, 0), source.alphabets, n, self.alphabets)
+            turns = turns[alike]
         encoded = self.label_code.encode(sample_distinct(for_label, self.label_code.capacity))
 
         mask = jnp.arange(steps) < (steps if size is None else size[1])
@@ -190,7 +201,7 @@ class Classification(Task, kind="classification"):
             drawing = order[which, (instances - 1) % available[which]]
 
         rotation, shift = random_transform(for_transform.reshape(steps, 3), source.format.side)
-        quarter = choose_below(for_quarter, 4)[which]
+        quarter = turns[which]
         if not self.augment:
             rotation, shift, quarter = (
                 jnp.zeros_like(rotation),
@@ -210,28 +221,30 @@ class Classification(Task, kind="classification"):
         """As `draw_batch`, or with pictures that episodes share."""
         if not self.pool.episodes or source is None:
             return self.draw_batch(keys, source, size)
-        pools = self.pool.pools(len(keys))
-        draw = jax.vmap(lambda key: self.pool.draw(jax.random.fold_in(key, 0), source, self.augment))
-        pictures = draw(keys[:: self.pool.episodes])
-        assert len(pictures) == pools
-        places, *rest = jax.vmap(self._arrange, in_axes=(0, None))(keys, size)
+        self.pool.check_batch(len(keys))
+        draw = jax.vmap(
+            lambda key: self.pool.draw(jax.random.fold_in(key, 0), source, self.augment, self.alphabets)
+        )
+        pictures, alike = draw(keys[:: self.pool.episodes])
+        alike = jnp.repeat(alike, self.pool.episodes, axis=0)
+        places, *rest = jax.vmap(self._arrange, in_axes=(0, 0, None))(keys, alike, size)
         return Episode(SharedPictures(pictures, places), *rest)
 
     def _arrange(
-        self, key: PRNGKeyArray, size: Int[Array, "2"] | None
+        self, key: PRNGKeyArray, alike: Int[Array, "classes"], size: Int[Array, "2"] | None
     ) -> tuple[Int[Array, "time"], Float[Array, "time label"], Int[Array, "time"], Int[Array, "time"], Array]:
         """The places of an episode in its pool, its targets, classes and instances, and the mask."""
         order_key, label_key, size_key = jax.random.split(jax.random.fold_in(key, 1), 3)
-        size = self.random_size(size_key, self.classes) if size is None else size
+        size = self.random_size(size_key) if size is None else size
         active, length = (self.classes, self.steps) if size is None else (size[0], size[1])
-        places, which = self.pool.arrange(order_key, active, self.steps)
+        places, which = self.pool.arrange(order_key, alike, active, self.steps)
         codes = sample_distinct(jax.random.uniform(label_key, (self.classes,)), self.label_code.capacity)
         mask = jnp.arange(self.steps) < jnp.minimum(length, active * self.pool.drawings)
         which = jnp.minimum(which, self.classes - 1)  # of padding
         targets = self.label_code.encode(codes)[which]
         return places, targets, which, instance_numbers(which, self.classes), mask
 
-    def random_size(self, key: PRNGKeyArray, most: int) -> Int[Array, "2"] | None:
+    def random_size(self, key: PRNGKeyArray) -> Int[Array, "2"] | None:
         """Classes and length of an episode, where they differ from one to the next; None (as here) where not."""
         return None
 
@@ -266,7 +279,9 @@ class Classification(Task, kind="classification"):
     def paper_rows(self, controller: str, memory: str) -> list[PaperRow]:
         return paper_rows(self.classes, self.labels, controller, memory)
 
-    def resized(self, classes: int = 0, length: int = 0) -> "Classification":
+    def resized(
+        self, classes: int = 0, length: int = 0, alphabets: Alphabets | Literal[""] = ""
+    ) -> "Classification":
         if classes and classes != self.classes and self.labels == "onehot":
             raise MannError(
                 f"This model has one-hot labels for exactly {self.classes} classes: use a model with string labels "
@@ -276,6 +291,7 @@ class Classification(Task, kind="classification"):
             self,
             classes=classes or self.classes,
             length=length or (0 if classes else self.length),
+            alphabets=alphabets or self.alphabets,
             pool=PoolConfig(),  # which is for training, and may have fewer classes
         )
 

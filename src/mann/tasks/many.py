@@ -12,6 +12,7 @@ from mann.data.render import Drawings
 from mann.episodes import Episode, SharedPictures
 from mann.errors import MannError, check_range
 from mann.outputs import LettersOrNew
+from mann.tasks.alphabets import Alphabets
 from mann.tasks.classification import Classification, Tally
 from mann.tasks.pool import PoolConfig
 
@@ -53,14 +54,14 @@ class ManyThings(Classification, kind="many"):
             return dataclasses.replace(self, classes=len(source.counts)).draw(key, source, size)
         if size is None:
             size_key, key = jax.random.split(key)
-            size = self.random_size(size_key, self.classes)
+            size = self.random_size(size_key)
         return super().draw(key, source, size)
 
-    def random_size(self, key: PRNGKeyArray, most: int) -> Int[Array, "2"]:
+    def random_size(self, key: PRNGKeyArray) -> Int[Array, "2"]:
         """Even on a logarithmic scale."""
-        low, high = math.log(self.fewest), math.log(most + 1)
+        low, high = math.log(self.fewest), math.log(self.classes + 1)
         many = jnp.exp(jax.random.uniform(key, (), minval=low, maxval=high)).astype(jnp.int32)
-        return jnp.stack([jnp.minimum(many, most), jnp.asarray(self.steps)])
+        return jnp.stack([jnp.minimum(many, self.classes), jnp.asarray(self.steps)])
 
     def loss(self, outputs: Float[Array, "batch time size"], episodes: Episode) -> Float[Array, "batch"]:
         """Letters of classes that were seen before, and known or new at every step, in nats per step."""
@@ -83,12 +84,15 @@ class ManyThings(Classification, kind="many"):
     def score(self, record: dict[str, Any]) -> float:
         return -float(record["held_out_loss"])
 
-    def resized(self, classes: int = 0, length: int = 0) -> "ManyThings":
+    def resized(
+        self, classes: int = 0, length: int = 0, alphabets: Alphabets | Literal[""] = ""
+    ) -> "ManyThings":
         """With a number of classes, that many in every episode."""
         length = length or (0 if classes else self.length)
+        changed = dataclasses.replace(self, length=length, alphabets=alphabets or self.alphabets)
         if not classes:
-            return dataclasses.replace(self, length=length)
-        return dataclasses.replace(self, classes=classes, fewest=classes, length=length, pool=PoolConfig())
+            return changed
+        return dataclasses.replace(changed, classes=classes, fewest=classes, pool=PoolConfig())
 
     def smallest(self) -> "ManyThings":
         few = min(self.classes, 6)

@@ -11,11 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from mann.data.render import Drawings, Transform, random_transform, render
+from mann.data.render import Drawings, Transform, random_distortion, random_transform, render
 from mann.episodes import choose_below, sample_distinct
 from mann.errors import MannError, check_range
+from mann.tasks.alphabets import Alphabets, choose_classes
 
 MOST = 2**16
+MOST_DISTORTED = 0.3  # past it, drawings may collapse to a line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,32 +36,38 @@ class PoolConfig:
     """Classes in a pool; the episode's are some of them."""
     drawings: int = 6
     """Drawings of each class in a pool."""
+    distortion: float = 0.0
+    """How far each drawing is stretched and sheared, at random, besides the usual augmentation: the standard
+    deviation of the entries of a matrix. Drawings of tests are not."""
 
     def __post_init__(self) -> None:
         check_range("The episodes that share a pool", self.episodes, 0, MOST)
         check_range("The classes of a pool", self.classes, 1, MOST)
         check_range("The drawings per class of a pool", self.drawings, 1, MOST)
+        check_range("The distortion of a pool", self.distortion, 0.0, MOST_DISTORTED)
 
-    def pools(self, episodes: int) -> int:
-        """How many pools that many episodes need.
+    def check_batch(self, episodes: int) -> None:
+        """Refuse a number of episodes that cannot share pools evenly.
 
         Raises:
-            MannError: if they cannot share pools evenly.
+            MannError: for such a number.
         """
         if episodes % self.episodes:
             raise MannError(
                 f"{self.episodes} episodes share a pool, but a device has {episodes} of the batch: make the batch "
                 "a multiple of task.pool.episodes on every device."
             )
-        return episodes // self.episodes
 
-    def draw(self, key: PRNGKeyArray, source: Drawings, augment: bool) -> Float[Array, "pool pixels"]:
-        """The pictures of one pool, class by class.
+    def draw(
+        self, key: PRNGKeyArray, source: Drawings, augment: bool, alphabets: Alphabets = "across"
+    ) -> tuple[Float[Array, "pictures pixels"], Int[Array, "classes"]]:
+        """The pictures of one pool, class by class, and the first class of each one's alphabet (`Choice.alike`).
 
         Args:
             key: random key.
             source: the data set.
             augment: rotate, shift and turn, as in other episodes.
+            alphabets: where its classes come from.
 
         Raises:
             MannError: if the data set has fewer classes, or fewer drawings of each.
@@ -71,7 +79,11 @@ class PoolConfig:
                 f"{population} classes of {per_class}: make it smaller."
             )
         keys = jax.random.split(key, 4)
-        chosen = sample_distinct(jax.random.uniform(keys[0], (self.classes,)), population)
+        if alphabets == "across" or source.alphabets is None:
+            chosen = sample_distinct(jax.random.uniform(keys[0], (self.classes,)), population)
+            alike = jnp.arange(self.classes, dtype=jnp.int32)
+        else:
+            chosen, alike = choose_classes(keys[0], source.alphabets, self.classes, alphabets)
         priority = jax.random.uniform(keys[1], (self.classes, per_class))
         available = source.counts[chosen][:, None]
         order = jnp.argsort(jnp.where(jnp.arange(per_class)[None] < available, priority, 2.0), axis=1)
@@ -80,19 +92,23 @@ class PoolConfig:
         pictures = self.classes * self.drawings
         rotation, shift = random_transform(jax.random.uniform(keys[2], (pictures, 3)), source.format.side)
         quarter = choose_below(jax.random.uniform(keys[3], (self.classes,)), 4)
-        quarter = jnp.repeat(quarter, self.drawings)
+        quarter = jnp.repeat(quarter[alike], self.drawings)
+        distortion = None
         if not augment:
             rotation, shift, quarter = (jnp.zeros_like(x) for x in (rotation, shift, quarter))
+        elif self.distortion:
+            distortion = random_distortion(jax.random.fold_in(key, 0), pictures, self.distortion)
         classes = jnp.repeat(chosen, self.drawings)
-        return render(source, classes, drawings, Transform(rotation, shift, quarter))
+        return render(source, classes, drawings, Transform(rotation, shift, quarter, distortion)), alike
 
     def arrange(
-        self, key: PRNGKeyArray, active: int | Int[Array, ""], steps: int
+        self, key: PRNGKeyArray, alike: Int[Array, "classes"], active: int | Int[Array, ""], steps: int
     ) -> tuple[Int[Array, "time"], Int[Array, "time"]]:
-        """An episode of some classes of a pool, in random order.
+        """An episode of some classes of a pool, of as few alphabets as can be, in random order.
 
         Args:
             key: random key.
+            alike: what `draw` gave: classes that are alike come together.
             active: classes in the episode.
             steps: its length; where it is longer than the classes' drawings, the rest is padding.
 
@@ -100,9 +116,10 @@ class PoolConfig:
             Which picture of the pool each step shows, and which of the episode's classes that is.
         """
         class_key, step_key = jax.random.split(key)
-        ranks = jnp.argsort(jax.random.permutation(class_key, self.classes))  # below `active`: in the episode
+        order = choose_classes(class_key, alike, self.classes, "within").classes
+        ranks = jnp.argsort(order)  # below `active`: in the episode
         of_picture = jnp.repeat(ranks, self.drawings)
         priority = jax.random.uniform(step_key, of_picture.shape)
-        order = jnp.argsort(jnp.where(of_picture < active, priority, 2.0))
-        places = jnp.resize(order, (steps,))  # past the end of the pool: padding
+        shuffled = jnp.argsort(jnp.where(of_picture < active, priority, 2.0))
+        places = jnp.resize(shuffled, (steps,))  # past the end of the pool: padding
         return places.astype(jnp.int32), of_picture[places].astype(jnp.int32)

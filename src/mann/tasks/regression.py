@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from mann.errors import MannError, check_range
 from mann.outputs import Gaussian, gaussian_nll
 from mann.paper import PaperRow
 from mann.statistics import BANDS, mean_by_episode
+from mann.tasks.alphabets import Alphabets
 from mann.tasks.base import ResultTable, Task, Unseen
 
 LATE = 20  # the mean gap to the exact process is taken over the steps from this one on
@@ -93,9 +94,11 @@ class FunctionTask(Task, abstract=True):
     def describe(self, episodes: int) -> str:
         return f"{episodes} functions, {self.steps} samples of each"
 
-    def resized(self, classes: int = 0, length: int = 0) -> "FunctionTask":
-        if classes:
-            raise MannError("A regression model has no classes: leave their number out.")
+    def resized(
+        self, classes: int = 0, length: int = 0, alphabets: Alphabets | Literal[""] = ""
+    ) -> "FunctionTask":
+        if classes or alphabets:
+            raise MannError("A regression model has no classes: leave their number and alphabets out.")
         return dataclasses.replace(self, length=length or self.length)
 
     @property

@@ -8,8 +8,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from mann.data.seen import Fingerprints
 from mann.errors import MannError
 from mann.files import from_arrays, to_arrays
 from mann.installation import install_command
@@ -23,6 +26,7 @@ from mann.training.display import Observer, PlainDisplay
 from mann.training.legacy import upgrade_arrays
 from mann.training.partners import is_loss, watch
 from mann.training.run import NO_BEST, SEEN, Run
+from mann.training.start import Started, Weights, start_from
 from mann.training.trainer import Trainer, TrainState
 
 
@@ -43,6 +47,7 @@ def train(
     config: Config,
     folder: str | Path,
     *,
+    start: Weights | None = None,
     observers: Sequence[Observer] | None = None,
     tensorboard: bool = False,
 ) -> Result:
@@ -53,6 +58,8 @@ def train(
     Args:
         config: everything that decides the result.
         folder: of the run; an existing one is refused.
+        start: a trained network (`load_trained`) whose weights to start from, wherever they fit; random ones if
+            left out. What that network has met counts as met by this one.
         observers: told what happens; by default, lines on standard output.
         tensorboard: also write TensorBoard events (needs an extra).
 
@@ -77,7 +84,7 @@ def train(
         >>> result.finished, [record["update"] for record in result.metrics]
         (True, [2, 4])
     """
-    return _in_folder(folder, config, observers, tensorboard)
+    return _in_folder(folder, config, start, observers, tensorboard)
 
 
 def resume(
@@ -96,11 +103,15 @@ def resume(
     Raises:
         MannError: if there is no run in the folder, or as `train` does.
     """
-    return _in_folder(folder, None, observers, tensorboard)
+    return _in_folder(folder, None, None, observers, tensorboard)
 
 
 def _in_folder(
-    folder: str | Path, config: Config | None, observers: Sequence[Observer] | None, tensorboard: bool
+    folder: str | Path,
+    config: Config | None,
+    start: Weights | None,
+    observers: Sequence[Observer] | None,
+    tensorboard: bool,
 ) -> Result:
     """With a configuration, a new run; without one, the run that is there."""
     if tensorboard and importlib.util.find_spec("tensorboardX") is None:
@@ -126,16 +137,21 @@ def _in_folder(
         check_memory(config.task, config.model, config.data.format, config.evaluate_episodes)
         sources = config.task.load(config.data)
         trainer = Trainer(config, sources.train, sources.held_out, mesh)
+        progress = Progress(config, sources, trainer, checkpoint, start)
         with distributed.together():
             if is_new:
                 run.create(config, mesh.size)
             else:
                 run.start_session(config, mesh.size, warn)
-        progress = Progress(config, sources, trainer, checkpoint)
+        about = sources.about
+        if progress.started is not None:
+            about += f"; {progress.started}"
+            if is_new:  # a run that is stopped before its first evaluation must not start anew at random
+                run.save_checkpoint(*progress.to_save())
         if tensorboard and run.writable:
             watching.append(TensorBoard(run.folder))
         for observer in watching:
-            observer.start(config, run.folder, sources.about, mesh.size, progress.update)
+            observer.start(config, run.folder, about, mesh.size, progress.update)
         if distributed.has_partners():
             watch.rescue = lambda: progress.rescue(run)
         try:
@@ -185,19 +201,36 @@ class Progress:
     """Where a run stands. `state.update` is the only counter of updates."""
 
     def __init__(
-        self, config: Config, sources: Sources, trainer: Trainer, checkpoint: Checkpoint | None = None
+        self,
+        config: Config,
+        sources: Sources,
+        trainer: Trainer,
+        checkpoint: Checkpoint | None = None,
+        start: Weights | None = None,
     ) -> None:
         self.config, self.sources = config, sources
+        self.started: Started | None = None
         self.state: TrainState = trainer.initial_state()
         self.losses: list[float] = []  # since the last record
         self.best: dict[str, Any] = dict(NO_BEST)
         self.intact: tuple[dict[str, np.ndarray], dict[str, Any], bytes] | None = None  # see `rescue`
+        if start is not None:
+            model, self.started, seen = start_from(start, distributed.to_host(self.state.model))
+            average = None if self.state.average is None else jax.tree.map(jnp.copy, model)
+            self.state = trainer.place(self.state._replace(model=model, average=average))
+            self._has_met(seen)
         if checkpoint is not None:
             like = distributed.to_host(self.state)
             arrays = upgrade_arrays(checkpoint.arrays)
             self.state = trainer.place(from_arrays(like, arrays, str(checkpoint.path)))
             self.losses = list(checkpoint.description["losses"])
             self.best = checkpoint.description["best"]
+            if (about := checkpoint.description.get("started")) is not None:
+                self.started = Started(about["name"], tuple(about["new"]))
+                self._has_met(checkpoint.arrays[SEEN])
+
+    def _has_met(self, seen: Fingerprints) -> None:
+        self.sources = self.sources._replace(seen=np.union1d(self.sources.seen, seen))
 
     @property
     def update(self) -> int:
@@ -222,7 +255,8 @@ class Progress:
     def to_save(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and description of a checkpoint. All processes take part in gathering the arrays."""
         arrays = to_arrays(distributed.to_host(self.state)) | {SEEN: self.sources.seen}
-        return arrays, {
+        started = {} if self.started is None else {"started": self.started._asdict()}
+        return arrays, started | {
             "update": self.update,
             "losses": list(self.losses),
             "best": self.best,

@@ -1,5 +1,7 @@
 """Named configurations for `mann train`."""
 
+import dataclasses
+
 from mann.controllers import LSTMConfig, NoControllerConfig
 from mann.data import Glyphs, NoData, Omniglot
 from mann.data.functions import GaussianProcess, UnknownProcess
@@ -70,25 +72,49 @@ def _unknown(
 def _many(encoder: EncoderConfig, side: int) -> Config:
     """Few things or many: keys straight from the encoder, apart from the labels, and novelty as an output.
 
-    Eight episodes share 512 pictures, since the encoder is most of the work.
+    Eight episodes share 512 pictures, since the encoder is most of the work. Half of the pools are of whole
+    alphabets, whose characters resemble each other.
     """
     return Config(
         task=ManyThings(
-            classes=128, fewest=3, length=256, pool=PoolConfig(episodes=8, classes=128, drawings=4)
+            classes=128,
+            fewest=3,
+            length=256,
+            alphabets="mixed",
+            pool=PoolConfig(episodes=8, classes=128, drawings=4, distortion=0.1),
         ),
         model=ModelConfig(
             encoder=encoder,
             controller=LSTMConfig(hidden=64),
             memory=KeyValueConfig(slots=256, width=128, heads=1),
             reads_to_controller=False,
+            precision="auto",
         ),
         data=Omniglot(mirror=True, side=side),
         optimiser=Muon(warmup=100),
-        updates=9000,
+        updates=12_000,
         batch=8,
         evaluate_every=500,
         evaluate_episodes=40,
         averaging=0.999,
+    )
+
+
+CONVOLUTIONS = ConvStackConfig(maps=(64, 64, 96, 128), strides=(2, 2, 2, 1), features=128)
+
+
+def _from_many(task: Classification, rules_out: bool = False) -> Config:
+    """For one number of classes, to be trained from the weights of `omniglot-many`."""
+    many = _many(CONVOLUTIONS, side=28)
+    memory = KeyValueConfig(slots=256, width=128, heads=1, rules_out=rules_out)
+    return dataclasses.replace(
+        many,
+        task=task,
+        model=dataclasses.replace(many.model, memory=memory),
+        optimiser=Muon(learning_rate=3e-4, warmup=100),
+        updates=3000,
+        batch=16,
+        evaluate_episodes=160,
     )
 
 
@@ -114,9 +140,16 @@ PRESETS: dict[str, Config] = {
         evaluate_every=500,
         averaging=0.999,
     ),
-    "omniglot-many": _many(
-        ConvStackConfig(maps=(64, 64, 96, 128), strides=(2, 2, 2, 1), features=128), side=28
+    "omniglot-5-conv": _from_many(
+        Classification(classes=5, pool=PoolConfig(episodes=16, classes=50, drawings=10, distortion=0.1)),
+        rules_out=True,
     ),
+    "omniglot-20-strings-conv": _from_many(
+        ManyThings(
+            classes=20, fewest=20, pool=PoolConfig(episodes=16, classes=50, drawings=10, distortion=0.1)
+        ),
+    ),
+    "omniglot-many": _many(CONVOLUTIONS, side=28),
     "omniglot-many-pixels": _many(MLPConfig(hidden=768, layers=3, features=256), side=20),
     "glyphs-5": Config(
         task=Classification(classes=5),
@@ -147,9 +180,13 @@ PRESETS: dict[str, Config] = {
     "functions-2d": _unknown(2, (0.5, 3.0), (1.5, 6.0), frequencies=64, heads=5),
     "functions-3d": _unknown(3, (0.75, 4.0), (2.0, 8.0), frequencies=80, heads=5),
 }
-"""The first three train the models that the paper tables; `omniglot-many` and `omniglot-many-pixels` are for few
+"""The first three train the models that the paper tables; the two that end in `conv` are for the same task with an
+encoder, and start from `omniglot-many` (`STARTS`); `omniglot-many` and `omniglot-many-pixels` are for few
 things or many, with keys apart from values, by convolutions and from pixels alone; `paper` is the literal cell and
 optimiser; the last three are the paper's regression (docs/regression.md says why these length scales)."""
+
+STARTS = {"omniglot-5-conv": "omniglot-many", "omniglot-20-strings-conv": "omniglot-many"}
+"""The weights that `mann train` starts from, where they are not random."""
 
 QUICKSTART = Config(
     task=Classification(classes=5),
