@@ -68,14 +68,14 @@ def test_samples_are_those_of_the_kernel_with_its_noise():
             phase_key, key = jax.random.split(key)
             return draw_unknown(key, x, process._replace(phase=jax.random.uniform(phase_key)))
 
-        y = np.asarray(jax.vmap(draw)(jax.random.split(jax.random.key(0), 20_000)), np.float64)
+        y = np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), 20_000)), np.float64)
         expected = np.asarray(process.covariance(x, x), np.float64) + 0.25 * np.eye(3)
         np.testing.assert_allclose(y.T @ y / len(y), expected, atol=0.1)
 
 
 def test_hyperparameters_are_even_on_a_logarithmic_scale_within_their_bounds():
     unknown = UnknownProcess(kernels=("matern", "sawtooth"), noise=(0.02, 0.5))
-    draws = jax.vmap(lambda key: unknown.draw(key, 2))(jax.random.split(jax.random.key(1), 2000))
+    draws = jax.jit(jax.vmap(lambda key: unknown.draw(key, 2)))(jax.random.split(jax.random.key(1), 2000))
     relative = np.asarray(draws.noise) / np.sqrt(np.asarray(draws.variance))
     for values, (low, high) in (
         (draws.length_scale, unknown.length_scale),
@@ -93,8 +93,8 @@ def test_hyperparameters_are_even_on_a_logarithmic_scale_within_their_bounds():
 
 def test_the_reference_is_the_process_with_the_true_hyperparameters():
     task = UnknownFunctions(length=6, dimensions=2)
-    episodes = task.draw_batch(jax.random.split(jax.random.key(0), 5))
-    nll = task.reference(episodes).nll
+    episodes = jax.jit(task.draw_batch)(jax.random.split(jax.random.key(0), 5))
+    nll = jax.jit(task.reference)(episodes).nll
     for i in range(5):
         x, y = episodes.inputs[i], np.asarray(episodes.targets[i, :, 0], np.float64)
         process = jax.tree.map(lambda leaf, i=i: leaf[i], episodes.process)

@@ -329,7 +329,7 @@ class FunctionLearner:
             raise MannError(f"{path} was written by a later version of mann: update mann to read it.")
         trained = from_content(str(about.get("model")), arrays, description, str(path))
         ranges = {name: tuple(arrays[name]) for name in ("x_range", "y_range") if name in arrays}
-        learner = cls(trained, **ranges)  # type: ignore[arg-type]
+        learner = cls(trained, **ranges)
         learner._learned = _read(arrays, about.get("samples"), learner._network, str(path))
         return learner
 

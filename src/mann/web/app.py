@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from mann.web.errors import HANDLERS
+from mann.web.functions import predict_band
 from mann.web.guard import Guard, network_of
 from mann.web.playground import Playground
 from mann.web.requests import read_episode, read_json
@@ -72,6 +73,11 @@ def create_app(playground: Playground) -> ASGIApp:
             raise HTTPException(404)
         return file_response(name)
 
+    async def functions(request: Request) -> Response:
+        if request.method == "POST":
+            return JSONResponse(await computing.run(predict_band, await read_json(request)))
+        return file_response("functions.html")
+
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "ok", "browsers": len(playground.sessions)})
 
@@ -128,6 +134,8 @@ def create_app(playground: Playground) -> ASGIApp:
             Route("/", index),
             Route("/static/{name}", static),
             Route("/health", health),
+            Route("/functions", functions),
+            Route("/api/functions", functions, methods=["POST"]),
             Route("/api/session", for_session(playground.session)),
             Route("/api/predict", for_session(playground.predict), methods=["POST"]),
             Route("/api/learn", for_session(playground.learn, takes_place=True), methods=["POST"]),
