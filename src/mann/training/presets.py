@@ -50,6 +50,7 @@ def _unknown(
     period: tuple[float, float],
     frequencies: int,
     heads: int,
+    periodic: int,
 ) -> Config:
     """Functions that are not known in advance: more heads, each for another kind.
 
@@ -61,7 +62,7 @@ def _unknown(
         heads=heads,
         shortest=length_scale[0],
         longest=length_scale[1],
-        periodic=3 * heads // 5,
+        periodic=periodic,
         shortest_period=period[0],
         longest_period=period[1],
     )
@@ -171,19 +172,21 @@ PRESETS: dict[str, Config] = {
         _gp(1, length_scale=0.5).task, LeastSquaresConfig(frequencies=24, heads=2), updates=1000
     ),
     "gp-2d-best": _least_squares(
-        _gp(2, length_scale=1.0).task, LeastSquaresConfig(frequencies=64, heads=2), updates=1000
+        _gp(2, length_scale=1.0).task, LeastSquaresConfig(frequencies=64, heads=1), updates=600
     ),
     "gp-3d-best": _least_squares(
-        _gp(3, length_scale=1.5).task, LeastSquaresConfig(frequencies=96, heads=2), updates=1000
+        _gp(3, length_scale=1.5).task, LeastSquaresConfig(frequencies=64, heads=1), updates=600
     ),
-    "functions-1d": _unknown(1, (0.25, 2.0), (1.0, 4.0), frequencies=24, heads=20),
-    "functions-2d": _unknown(2, (0.5, 3.0), (1.5, 6.0), frequencies=64, heads=5),
-    "functions-3d": _unknown(3, (0.75, 4.0), (2.0, 8.0), frequencies=80, heads=5),
+    "functions-1d": _unknown(1, (0.25, 2.0), (1.0, 4.0), frequencies=24, heads=20, periodic=12),
+    "functions-2d": _unknown(2, (0.5, 3.0), (1.5, 6.0), frequencies=64, heads=6, periodic=2),
+    "functions-3d": _unknown(3, (0.75, 4.0), (2.0, 8.0), frequencies=64, heads=6, periodic=2),
 }
 """The first three train the models that the paper tables; the two that end in `conv` are for the same task with an
 encoder, and start from `omniglot-many` (`STARTS`); `omniglot-many` and `omniglot-many-pixels` are for few
 things or many, with keys apart from values, by convolutions and from pixels alone; `paper` is the literal cell and
-optimiser; the last three are the paper's regression (docs/regression.md says why these length scales)."""
+optimiser; `gp-1d` to `gp-3d` are the paper's regression (docs/regression.md says why these length scales), those that end
+in `best` the same functions with a memory by least squares, and `functions-1d` to `functions-3d` functions that are not
+known in advance."""
 
 STARTS = {"omniglot-5-conv": "omniglot-many", "omniglot-20-strings-conv": "omniglot-many"}
 """The weights that `mann train` starts from, where they are not random."""
