@@ -231,16 +231,16 @@ def _functions(records: Records) -> str:
 
 
 def _verdict(records: Records) -> str:
-    """One line per dimension: what the MANN gains within an episode, and how far it and the LSTM are off."""
+    """One line per dimension: what the MANN gains within an episode, and how far it and the others are off."""
     sentences = []
     for dimensions in DIMENSIONS:
-        ours, lstm = (_runs(records, dimensions, model) for model in ("mann", "lstm"))
+        best, ours, lstm = (_runs(records, dimensions, model) for model in ("best", "mann", "lstm"))
         if ours and lstm:
             nll = ours[0]["evaluations"][0]["nll"]["model"]
             sentences.append(
                 f"- In {dimensions}-D the MANN's log-likelihood rises by {nll[0] - nll[-1]:.2f} nats within an "
                 f"episode; from step {LATE} on it lies {late_gap(ours)} nats behind the exact process, the LSTM "
-                f"{late_gap(lstm)}."
+                f"{late_gap(lstm)}{f', the memory by least squares {late_gap(best)}' if best else ''}."
             )
     return "\n".join(sentences)
 
