@@ -217,8 +217,6 @@ def test_models_of_pictures_are_refused_and_those_of_functions_elsewhere():
         FunctionLearner.from_pretrained("omniglot-5")
     with pytest.raises(MannError, match="not trained to name things"):
         OneShotLearner(TRAINED)
-    with pytest.raises(MannError, match="1, 2 or 3 variables"):
-        FunctionLearner.from_pretrained(dimensions=4)
 
 
 def test_a_stream_without_end_keeps_so_many_samples(learner):

@@ -24,6 +24,7 @@ SPREAD = 4 / math.sqrt(12)  # standard deviation that x is brought to: that of e
 FARTHEST = 3.0  # a sample beyond this, in the network's units, is reason to take the scale anew
 LARGEST = 1e100  # of any number: more cannot be squared
 VERSION = 1
+DEFAULT_MODEL = "functions-1d"
 
 Point = Any  # a number, or one per dimension: what is wrong with it is said in a sentence
 Range = Any  # lowest and highest
@@ -113,24 +114,19 @@ class FunctionLearner:
     @classmethod
     def from_pretrained(
         cls,
-        name: str | Path = "",
+        name: str | Path = DEFAULT_MODEL,
         *,
-        dimensions: int = 1,
         x_range: Range = None,
         y_range: Range = None,
     ) -> "FunctionLearner":
         """A learner with the weights that a name stands for.
 
         Args:
-            name: shipped weights, a run folder, or a file of weights (`load_trained`); empty for the shipped model
-                for functions of this many variables.
-            dimensions: 1, 2 or 3 numbers in x; where a name is given, it says so itself.
+            name: shipped weights, a run folder, or a file of weights (`load_trained`), for functions.
             x_range: as in the constructor.
             y_range: as in the constructor.
         """
-        if not name and dimensions not in (1, 2, 3):
-            raise MannError(f"There are models for functions of 1, 2 or 3 variables, not {dimensions}.")
-        return cls(load_trained(name or f"functions-{dimensions}d"), x_range=x_range, y_range=y_range)
+        return cls(load_trained(name), x_range=x_range, y_range=y_range)
 
     def __repr__(self) -> str:
         return f"FunctionLearner({self.model!r}, {self.samples} samples)"

@@ -11,16 +11,16 @@ import numpy as np
 
 from mann.errors import MannError
 from mann.online import FunctionLearner
+from mann.online.functions import DEFAULT_MODEL
 from mann.trained import Trained, load_trained
 
-MODEL = "functions-1d"
 MOST_POINTS = 200
 GRID = 121  # places at which the band is drawn, from 0 to 1
 
 
 @cache
 def _trained() -> Trained:
-    return load_trained(MODEL)
+    return load_trained(DEFAULT_MODEL)
 
 
 def predict_band(body: dict[str, Any]) -> dict[str, Any]:
