@@ -4,26 +4,28 @@
 
 Starts `mann serve` on a free loopback port. Every browser teaches three symbols under names of its own, all at the
 same time; then it asks for 20 predictions, four per second as the page does while one draws, and once more without
-any pause between them. Each answer must hold the browser's own names and no others. Client and server share the
-cores.
+any pause between them, 100 times. Each answer must hold the browser's own names and no others. Client and server
+share the cores; what each prediction takes of their processor time is told as well.
 """
 
 import asyncio
 import base64
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from mann.web.server import MOST_PER_ADDRESS
 
-PREDICTIONS = 20
 PACE = 0.25  # seconds
+ROUNDS = (("four per second", PACE, 20), ("without pause", 0.0, 100))  # name, pause, predictions of a browser
 
 
 def pictures() -> list[str]:
@@ -63,14 +65,22 @@ class Browser:
         return answer
 
 
-async def play(port: int, number: int, drawings: list[str], pause: float) -> list[float]:
+async def teach(port: int, number: int, drawings: list[str]) -> Browser:
     browser = await Browser(port).open()
-    names = {f"{number}-{i}" for i in range(len(drawings))}
     for i, drawing in enumerate(drawings):
         await browser.ask("/api/learn", {"image": drawing, "label": f"{number}-{i}"})
+    browser.writer.close()
+    return browser
+
+
+async def play(
+    browser: Browser, number: int, drawings: list[str], pause: float, predictions: int
+) -> list[float]:
+    names = {f"{number}-{i}" for i in range(len(drawings))}
+    await browser.open()
     await asyncio.sleep(pause * (number % 10) / 10)
     seconds = []
-    for turn in range(PREDICTIONS):
+    for turn in range(predictions):
         began = time.perf_counter()
         answer = await browser.ask("/api/predict", {"image": drawings[turn % len(drawings)]})
         seconds.append(time.perf_counter() - began)
@@ -80,38 +90,47 @@ async def play(port: int, number: int, drawings: list[str], pause: float) -> lis
     return seconds
 
 
-async def everyone(port: int, browsers: int, pause: float) -> np.ndarray:
+async def everyone(server: subprocess.Popen, port: int, count: int) -> None:
     drawings = pictures()
-    return np.concatenate(
-        await asyncio.gather(*(play(port, number, drawings, pause) for number in range(browsers)))
-    )
+    browsers = await asyncio.gather(*(teach(port, number, drawings) for number in range(count)))
+    for name, pause, predictions in ROUNDS:
+        began, client, served = time.perf_counter(), time.process_time(), processor_seconds(server.pid)
+        asked = (play(one, number, drawings, pause, predictions) for number, one in enumerate(browsers))
+        seconds = np.concatenate(await asyncio.gather(*asked))
+        rate = len(seconds) / (time.perf_counter() - began)
+        client, served = time.process_time() - client, processor_seconds(server.pid) - served
+        p50, p99 = 1e3 * np.percentile(seconds, [50, 99])
+        print(f"{count} browsers, {name}: p50 {p50:.0f} ms, p99 {p99:.0f} ms, {rate:.0f} predictions/s")
+        both = [
+            f"{who} {1e3 * used / len(seconds):.2f} ms"
+            for who, used in (("server", served), ("client", client))
+        ]
+        print(f"  processor time per prediction: {', '.join(both)}")
+
+
+def processor_seconds(process: int) -> float:
+    """That a process has used so far; NaN where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return float("nan")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main(browsers: int, model: str) -> None:
     if browsers > MOST_PER_ADDRESS:
         sys.exit(f"All browsers share one address, which may have {MOST_PER_ADDRESS} connections.")
-    arguments = ["--port", "0", "--no-browser", "--browsers", str(2 * browsers), "--model", model]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(
-            [sys.executable, "-m", "mann", "serve", *arguments, "--trials", f"{folder}/trials.sqlite"],
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as server,
-    ):
+    command = [sys.executable, "-m", "mann", "serve", "--port", "0", "--no-browser", "--model", model]
+    with tempfile.TemporaryDirectory() as folder:
+        command += ["--store", f"{folder}/learners.sqlite", "--trials", f"{folder}/trials.sqlite"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             address = next(line for line in server.stdout if "http://" in line)
             port = int(address.split("127.0.0.1:")[1].split("/")[0])
-            for name, pause in (("four per second", PACE), ("without pause", 0.0)):
-                began = time.perf_counter()
-                seconds = asyncio.run(everyone(port, browsers, pause))
-                rate = len(seconds) / (time.perf_counter() - began)
-                p50, p99 = 1e3 * np.percentile(seconds, [50, 99])
-                print(
-                    f"{browsers} browsers, {name}: p50 {p50:.0f} ms, p99 {p99:.0f} ms, {rate:.0f} predictions/s"
-                )
+            asyncio.run(everyone(server, port, browsers))
         finally:
             server.terminate()
+            server.wait(60)
 
 
 if __name__ == "__main__":

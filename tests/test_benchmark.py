@@ -226,6 +226,7 @@ def test_quick_writes_finite_numbers(monkeypatch, tmp_path, capsys):
     }
     numbers |= {"updates_per_second", "episodes_per_second", "bf16_speedup"}
     numbers |= {f"ms_per_update_{name}" for name in ("default", "bfloat16", "conv")}
+    numbers |= {f"ms_per_update_conv_{name}" for name in ("bfloat16", "pool", "pool_bfloat16")}
     compared = {"torch_ms_per_update", "speedup_vs_torch", "torch_threads", "speedup_vs_torch_default"}
     if importlib.util.find_spec("torch"):
         numbers |= compared
@@ -252,6 +253,7 @@ def test_quick_writes_finite_numbers(monkeypatch, tmp_path, capsys):
         "update",
         "Muon, bfloat16",
         "update, convolutions",
+        "with a pool, bfloat16",
         "`mann train`: ",
         "draw on one core",
         "PyTorch eager",

@@ -116,7 +116,7 @@ def test_sizes_that_are_not_those_of_the_buffers_are_refused(name: str) -> None:
 def test_words_of_two_numbers_on_processors_without_an_instruction_for_them(tmp_path: Any) -> None:
     """The plain arithmetic that takes the place of AVX512-BF16."""
     source, library = tmp_path / "product.cpp", tmp_path / "product.so"
-    source.write_text(f'#include "{kernel.FOLDER / "vectors.h"}"\n' + PRODUCT)
+    source.write_text(f'#include "{kernel.FOLDER / "weights.h"}"\n' + PRODUCT)
     command = [kernel._compiler(), *kernel.FLAGS, "-DMANN_PORTABLE", str(source), "-o", str(library)]
     subprocess.run(command, check=True, capture_output=True)
     random = np.random.default_rng(0)

@@ -24,10 +24,10 @@ models
 training
 trained
 evaluation online
-export sklearn teaching
+export sklearn store teaching
 figures
 experiments
-benchmark web
+benchmark client web
 commands
 cli
 mann

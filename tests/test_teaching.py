@@ -17,7 +17,8 @@ from mann.models import ModelConfig, build_model
 from mann.online import OneShotLearner
 from mann.statistics import average_precision
 from mann.tasks import ManyThings
-from mann.teaching import _Answers, _picture, teach_once
+from mann.teaching import teach_once
+from mann.teaching.once import _Answers, picture_of
 from mann.trained import Trained, load_trained, save_trained, with_slots
 from mann.training.config import Config
 
@@ -54,7 +55,7 @@ def test_average_precision_is_that_of_scikit_learn():
 
 def test_many_pictures_at_once_are_one_at_a_time(trained):
     images = CONFIG.data.load()
-    pictures = [_picture(images, number, 0) for number in range(6)]
+    pictures = [picture_of(images, number, 0) for number in range(6)]
     one, many = (OneShotLearner(trained, seed=3) for _ in range(2))
     for number in (0, 1, 2, 1):
         one.learn_one(pictures[number], f"c{number}")
@@ -70,7 +71,7 @@ def test_many_pictures_at_once_are_one_at_a_time(trained):
 
 def test_novelty_can_be_off_on_or_a_threshold(trained):
     images = CONFIG.data.load()
-    shown, other = _picture(images, 0, 0), _picture(images, 1, 0)
+    shown, other = picture_of(images, 0, 0), picture_of(images, 1, 0)
     learner = OneShotLearner(trained, seed=0)
     learner.learn_one(shown, "a")
     new = learner.predict_proba_one(other)[None]
@@ -95,15 +96,15 @@ def test_a_row_is_a_loop_over_trials(trained):
         pairs = [rng.permutation(images.counts[c])[:2] for c in classes[:3]]
         learner = OneShotLearner(trained, seed=int(rng.integers(2**31)))
         for label, (number, pair) in enumerate(zip(classes, pairs, strict=False)):
-            learner.learn_one(_picture(images, number, pair[0]), label)
+            learner.learn_one(picture_of(images, number, pair[0]), label)
         for label, (number, pair) in enumerate(zip(classes, pairs, strict=False)):
-            chances = learner.predict_proba_one(_picture(images, number, pair[1]))
+            chances = learner.predict_proba_one(picture_of(images, number, pair[1]))
             known.append(1 - chances.pop(None))
-            right += learner.predict_one(_picture(images, number, pair[1])) == label
+            right += learner.predict_one(picture_of(images, number, pair[1])) == label
             forced += max(chances, key=chances.__getitem__) == label
         for number in classes[3:6]:
             drawing = rng.integers(images.counts[number])
-            others.append(1 - learner.predict_proba_one(_picture(images, number, drawing))[None])
+            others.append(1 - learner.predict_proba_one(picture_of(images, number, drawing))[None])
     assert result.answered.value == pytest.approx(right / 12)
     assert result.forced.value == pytest.approx(forced / 12)
     truth = [1] * len(known) + [0] * len(others)
@@ -119,9 +120,9 @@ def test_within_an_alphabet_no_thing_is_of_another(trained, monkeypatch):
     """Ten test classes of two alphabets, 4 and 6 of them."""
     images = dataclasses.replace(CONFIG.data.load().subset(30, 40), alphabets=("a",) * 4 + ("b",) * 6)
     asked = []
-    monkeypatch.setattr("mann.teaching.unseen_images", lambda *_: (images, 30))
+    monkeypatch.setattr("mann.teaching.once.unseen_images", lambda *_: (images, 30))
     monkeypatch.setattr(
-        "mann.teaching._trial", lambda *words: asked.append((words[3], words[2].tolist())) or ANSWERS
+        "mann.teaching.once._trial", lambda *words: asked.append((words[3], words[2].tolist())) or ANSWERS
     )
     teach_once(trained, [3, 5], alphabets="within", trials=12)
     few = [set(classes) for count, classes in asked if count == 3]
@@ -153,7 +154,7 @@ def test_the_command_writes_what_scripts_need(trained, tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     save_trained(tmp_path / "weights.safetensors", trained)
     arguments = ["eval", "weights.safetensors", "--teach-once", "2,4", "--slots", "64", "--json", "out.json"]
-    monkeypatch.setattr("mann.teaching.QUESTIONS", 10)
+    monkeypatch.setattr("mann.teaching.once.QUESTIONS", 10)
     assert main(arguments) == 0
     assert "taught once" in capsys.readouterr().out
     rows = json.loads((tmp_path / "out.json").read_text())["teach_once"]

@@ -1,6 +1,7 @@
 """Take the pictures of the playground that the documentation shows, with the shipped weights.
 
-    python tools/screenshots.py [FOLDER]      docs/images if none is given
+    python tools/screenshots.py [FOLDER]          docs/images if none is given
+    python tools/screenshots.py --survey FOLDER   every view in both colour schemes and four widths, to look at
 
 Starts `mann serve` and drives it with Debian's chromium: five symbols are taught twice, and the first is drawn once
 more. Then a robot, which gives the digit of the most similar earlier picture, plays the human experiment (a new one
@@ -57,8 +58,8 @@ def draw(page: Page, symbol: str, random: np.random.Generator) -> None:
         page.mouse.up()
 
 
-def play(browser: Browser, address: str, path: Path) -> None:
-    page = browser.new_page(viewport=SIZE)
+def play(page: Page, address: str) -> None:
+    """Five symbols are taught twice, and the first is drawn once more."""
     page.goto(address)
     random = np.random.default_rng(0)
     for turn in range(2):
@@ -72,7 +73,24 @@ def play(browser: Browser, address: str, path: Path) -> None:
     draw(page, "ankh", random)
     expect(page.locator("#ranking li").first).to_be_visible()
     page.wait_for_timeout(1500)  # the answer to the last stroke
-    page.screenshot(path=path)
+
+
+def survey(page: Page, address: str, folder: Path) -> None:
+    play(page, address)
+    page.click("#doubt summary")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        for width in (390, 768, 1440, 1920):
+            page.set_viewport_size({"width": width, "height": 900})
+            for view in ("play", "memory", "versus", "results"):
+                page.click(f"nav a[href='#{view}']")
+                page.wait_for_timeout(600)
+                page.screenshot(path=folder / f"{view}-{width}-{scheme}.png", full_page=view != "results")
+            page.click("nav a[href='#play']")
+            page.click("[aria-label='Change ankh']")
+            expect(page.locator("#edit-dialog")).to_be_visible()
+            page.screenshot(path=folder / f"change-{width}-{scheme}.png")
+            page.click("#edit-done")
 
 
 def compete(browser: Browser, address: str, path: Path) -> None:
@@ -107,10 +125,12 @@ def compete(browser: Browser, address: str, path: Path) -> None:
     page.screenshot(path=path)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, *, everything: bool) -> None:
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as driver:
         arguments = ["--port", "0", "--no-browser", "--trials", f"{scratch}/trials.sqlite"]
+        arguments += ["--store", f"{scratch}/learners.sqlite"]
         with subprocess.Popen(
             [sys.executable, "-m", "mann", "serve", *arguments], stdout=subprocess.PIPE, text=True
         ) as server:
@@ -118,12 +138,19 @@ def main(folder: Path) -> None:
                 line = next(line for line in server.stdout if "http://" in line)
                 address = re.search(r"http://\S+", line)[0]
                 browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-                play(browser, address, folder / "playground.png")
-                compete(browser, address, folder / "human.png")
+                page = browser.new_page(viewport=SIZE)
+                if everything:
+                    survey(page, address, folder)
+                else:
+                    play(page, address)
+                    page.screenshot(path=folder / "playground.png")
+                    compete(browser, address, folder / "human.png")
                 browser.close()
             finally:
                 server.terminate()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "images")
+    given = [argument for argument in sys.argv[1:] if argument != "--survey"]
+    target = Path(given[0]) if given else Path(__file__).parents[1] / "docs" / "images"
+    main(target, everything="--survey" in sys.argv)

@@ -6,8 +6,8 @@ The runs were trained with `mann train NAME --seed S` for different S. The best 
 training classes or functions. What ships runs in float32, whatever it was trained in. The card says how the weights
 came about, and how well they do on 2000 episodes of test classes or functions: `mann eval NAME` should agree within
 the interval. With SLOTS, the memory of what ships has that many, whatever it had in training. For a network that
-states novelty, the learner's threshold is chosen on held-out classes, and the card also says how many things a
-learner knows when each was shown once.
+states novelty, how a learner tells what is new is found on held-out classes (`tools/calibrate.py`), and the card
+also says how many things a learner knows when each was shown once.
 """
 
 import dataclasses
@@ -15,10 +15,11 @@ import json
 import sys
 from pathlib import Path
 
+from calibrate import HOW, THINGS
+
 from mann.runtime import prepare_jax
 
 EPISODES = 2000
-THINGS = (5, 20, 100, 423)
 TARGET = Path(__file__).parents[1] / "src" / "mann" / "pretrained"
 
 
@@ -26,7 +27,7 @@ def main(name: str, *runs: Path) -> None:
     prepare_jax()
     from mann.evaluation import evaluate
     from mann.tasks import ManyThings
-    from mann.teaching import choose_novelty, teach_once
+    from mann.teaching import calibrate_novelty, teach_once
     from mann.trained import load_trained, save_trained, with_precision, with_slots
     from mann.training.presets import PRESETS
 
@@ -65,10 +66,8 @@ def main(name: str, *runs: Path) -> None:
     description = {"classes": trained.description["classes"], "card": card}
     if many:
         card["trained_with_slots"] = candidates[best].model.memory.slots
-        description["novelty"] = choose_novelty(trained)
-        card["novelty"] = (
-            "the lowest threshold at which at most 3 % of 5, 20 and 50 held-out things are called new"
-        )
+        description["novelty"] = calibrate_novelty(trained)._asdict()
+        card["novelty"] = HOW
         trained = trained._replace(name=name, description=description)
         card["teach_once_command"] = f"mann eval {name} --teach-once {','.join(map(str, THINGS))}"
         card["teach_once"] = [row.to_json() for row in teach_once(trained, THINGS)]

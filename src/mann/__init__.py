@@ -46,14 +46,17 @@ if TYPE_CHECKING:
     from mann.evaluation import evaluate as evaluate
     from mann.labels import LabelCode as LabelCode
     from mann.layers import Linear as Linear
+    from mann.memory import AttentionConfig as AttentionConfig
     from mann.memory import KeyValueConfig as KeyValueConfig
     from mann.memory import LeastSquaresConfig as LeastSquaresConfig
     from mann.memory import LRUAConfig as LRUAConfig
+    from mann.memory import MatchingConfig as MatchingConfig
     from mann.memory import Memory as Memory
     from mann.memory import MemoryConfig as MemoryConfig
     from mann.memory import MemoryTrace as MemoryTrace
     from mann.memory import NoMemoryConfig as NoMemoryConfig
     from mann.memory import NTMConfig as NTMConfig
+    from mann.memory import PrototypesConfig as PrototypesConfig
     from mann.memory import SlotConfig as SlotConfig
     from mann.memory import SparseConfig as SparseConfig
     from mann.models import PAPER_MODEL as PAPER_MODEL
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from mann.tasks import Classification as Classification
     from mann.tasks import ManyThings as ManyThings
     from mann.tasks import Regression as Regression
+    from mann.tasks import Roaming as Roaming
     from mann.tasks import Task as Task
     from mann.tasks import UnknownFunctions as UnknownFunctions
     from mann.teaching import TaughtOnce as TaughtOnce
@@ -103,12 +107,12 @@ _NAMES = {
     "mann.evaluation": "Evaluation evaluate",
     "mann.labels": "LabelCode",
     "mann.layers": "Linear",
-    "mann.memory": "KeyValueConfig LRUAConfig LeastSquaresConfig Memory MemoryConfig MemoryTrace NTMConfig "
-    "NoMemoryConfig SlotConfig SparseConfig",
+    "mann.memory": "AttentionConfig KeyValueConfig LRUAConfig LeastSquaresConfig MatchingConfig Memory "
+    "MemoryConfig MemoryTrace NTMConfig NoMemoryConfig PrototypesConfig SlotConfig SparseConfig",
     "mann.models": "PAPER_MODEL Model ModelConfig build_model",
     "mann.online": "Estimate Example FunctionLearner Look OneShotLearner",
     "mann.runtime": "prepare_jax use_devices",
-    "mann.tasks": "Classification ManyThings Regression Task UnknownFunctions",
+    "mann.tasks": "Classification ManyThings Regression Roaming Task UnknownFunctions",
     "mann.teaching": "TaughtOnce teach_once",
     "mann.trained": "Trained load_trained pretrained_names save_trained with_slots",
     "mann.training.config": "Config CurriculumConfig",

@@ -141,41 +141,19 @@ class FeedForwardConfig(ControllerConfig, kind="feedforward"):
 
 @dataclasses.dataclass(frozen=True)
 class NoControllerConfig(ControllerConfig, kind="none"):
-    """No controller: for a memory that takes all it needs straight from the input."""
+    """No controller: a memory that takes all from the input answers alone."""
 
     hidden: int = 0
-    """Always 0: there are no units."""
+    """There are none: always 0, also where it is exchanged for a controller that has some."""
 
     def __post_init__(self) -> None:
-        check_range("The hidden units of no controller", self.hidden, 0, 0)
+        object.__setattr__(self, "hidden", 0)
 
     def build(self, inputs: tuple[int, ...], reads: int, *, key: PRNGKeyArray) -> "NoController":
         return NoController()
 
     def smallest(self) -> "NoControllerConfig":
         return self
-
-
-class NoController(Controller):
-    """h_t has length 0: what is answered is what was read."""
-
-    hidden_size: int = eqx.field(static=True, default=0)
-    gate_size: int = eqx.field(static=True, default=0)
-
-    @property
-    def takes_reads(self) -> bool:
-        return False
-
-    def initial_state(self) -> tuple[()]:
-        return ()
-
-    def project(self, inputs: Float[Array, "*time inputs"]) -> Float[Array, "*time 0"]:
-        return inputs[..., :0]
-
-    def __call__(
-        self, projected: Float[Array, "0"], reads: Float[Array, "reads"], state: tuple[()]
-    ) -> tuple[ControllerOutput, tuple[()]]:
-        return ControllerOutput(projected, projected), state
 
 
 class LSTMState(NamedTuple):
@@ -265,3 +243,25 @@ class FeedForward(Controller):
     def kernel(self) -> ControllerKernel:
         fed = () if self.from_reads is None else (self.from_reads,)
         return ControllerKernel("feedforward", fed, self.gate_size, recurrent=False)
+
+
+class NoController(Controller):
+    """Nothing is asked, nothing is kept."""
+
+    hidden_size: int = eqx.field(static=True, default=0)
+    gate_size: int = eqx.field(static=True, default=0)
+
+    @property
+    def takes_reads(self) -> bool:
+        return False
+
+    def initial_state(self) -> tuple[()]:
+        return ()
+
+    def project(self, inputs: Float[Array, "*time inputs"]) -> Float[Array, "*time 0"]:
+        return jnp.zeros((*inputs.shape[:-1], 0), inputs.dtype)
+
+    def __call__(
+        self, projected: Float[Array, "0"], reads: Float[Array, "reads"], state: tuple[()]
+    ) -> tuple[ControllerOutput, tuple[()]]:
+        return ControllerOutput(projected, projected), state

@@ -82,7 +82,7 @@ def evaluate(
         classes: classes per episode; 0 for as many as in training. One-hot labels allow no other number.
         length: samples per episode; 0 for as in training, or 10 per class if `classes` is given.
         alphabets: that the classes of an episode come from: "across" all of them, "within" one, or "mixed"; empty
-            for as in training.
+            for all of them, or as `task` says.
         episodes: how many to draw; more make the intervals narrower.
         task: another task than the one trained for, with the same inputs and labels.
         progress: called with how many episodes are done, and how many there are.
@@ -104,7 +104,9 @@ def evaluate(
     check_range("The number of test episodes", episodes, 2, MOST_EPISODES)
     trained = model if isinstance(model, Trained) else load_trained(model)
     config = trained.config
-    task = (task or config.task).resized(classes, length, alphabets)
+    if task is None:
+        task, alphabets = config.task, alphabets or "across"
+    task = task.resized(classes, length, alphabets)
     if dataset and not task.needs_data:
         raise MannError("This model draws its episodes from no data set: leave the data set out.")
     data = choose_data(dataset, config.data)

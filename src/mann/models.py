@@ -44,7 +44,8 @@ class ModelConfig:
     """Which parts; the defaults are the paper's network at its sizes.
 
     Raises:
-        MannError: if the memory is to be queried by a cell state that the controller does not have.
+        MannError: if the memory is to be queried by a cell state that the controller does not have, or by no
+            controller at all.
 
     Examples:
         >>> import mann
@@ -75,6 +76,10 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.query == "cell" and not self.controller.has_cell:
             raise MannError("Only the LSTM controller has a cell state: set query to hidden.")
+        if not self.controller.hidden and self.memory.takes_query:
+            raise MannError(
+                f"A memory of kind {self.memory.kind!r} is asked by a controller: choose one, such as lstm."
+            )
 
 
 PAPER_MODEL = ModelConfig(memory=PAPER_MEMORY)
@@ -312,7 +317,7 @@ def build_model(
         encoder,
         controller,
         memory,
-        readout,
+        memory.first_readout(readout, hidden),
         inputs=math.prod(shape),
         labels=task.label_size,
         query=config.query,

@@ -50,5 +50,10 @@ def step_cost() -> list[dict[str, Any]]:
     return list(_content()["step_cost"])
 
 
+def roaming() -> list[dict[str, Any]]:
+    """What others published for RoamingOmniglot, in %."""
+    return list(_content()["roaming"])
+
+
 def _by_instance(accuracy: list[float]) -> dict[int, float]:
     return dict(zip(_content()["instances"], accuracy, strict=True))

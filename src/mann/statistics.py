@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 CONFIDENCE = 1.959964  # standard normal quantile of a 95 % interval
 BANDS = {50: 0.674490, 95: CONFIDENCE}  # of a Gaussian, in %: half their width in standard deviations
@@ -54,3 +54,24 @@ def average_precision(scores: Float[np.ndarray, "n"], positives: int) -> float:
     last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # of each run of equal scores
     precision, recall = hits[last] / (last + 1), hits[last] / positives
     return float(np.sum(precision * np.diff(recall, prepend=0.0)))
+
+
+def area_of_named(
+    new: Float[np.ndarray, "n"], right: Bool[np.ndarray, "n"], known: Bool[np.ndarray, "n"]
+) -> float:
+    """Area under precision over recall of naming things, from the least new to the most (Ren et al. 2021).
+
+    Args:
+        new: how much each was held for something new.
+        right: whether it was known, and named right.
+        known: whether it was known.
+
+    Returns:
+        The area by trapezoids, from precision 1 at recall 0; NaN if nothing was known.
+    """
+    if not known.any():
+        return math.nan
+    hits = np.cumsum(right[np.argsort(new, kind="stable")], dtype=np.float64)
+    precision = np.concatenate([[1.0], hits / np.arange(1, len(hits) + 1)])
+    recall = np.concatenate([[0.0], hits / known.sum()])
+    return float(np.sum(np.diff(recall) * (precision[1:] + precision[:-1]) / 2))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import math
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -24,6 +25,34 @@ log = logging.getLogger(__name__)
 PRETRAINED = resources.files("mann") / "pretrained"
 
 
+class Novelty(NamedTuple):
+    """How a learner tells what is new, from numbers that `mann.teaching.calibrate_novelty` found.
+
+    The logarithm of the odds of new against known is a sum; every number is a factor in it.
+    """
+
+    stated: float = 1.0
+    """Of what the network states, as a logarithm of odds."""
+    alike: float = 0.0
+    """Of how alike the picture is to the most similar of what is held, a cosine."""
+    constant: float = 0.0
+    """Of 1."""
+    things: float = 0.0
+    """Of the logarithm of the number of things known."""
+    shows: float = 0.0
+    """Of the logarithm of the number of examples of the thing that it is taken for."""
+    both: float = 0.0
+    """Of the product of these two logarithms."""
+    threshold: float = 0.5
+    """The probability from which on something is called new, unless the learner was told otherwise."""
+
+    def log_odds(self, stated: Any, alike: Any, things: Any, shows: Any) -> Any:
+        """Numbers or arrays: of each picture what the network states, how familiar it is, and shows."""
+        much, often = np.log(things), np.log(shows)
+        usual = self.constant + self.things * much + self.shows * often + self.both * much * often
+        return self.stated * stated + self.alike * alike + usual
+
+
 class Trained(NamedTuple):
     """A model with the configuration that it was trained with."""
 
@@ -39,12 +68,15 @@ class Trained(NamedTuple):
     """Fingerprints of every drawing that it has met; None if they were not recorded."""
 
     @property
-    def novelty(self) -> float:
-        """From which probability on a learner calls something new, unless told otherwise.
-
-        For shipped weights it was chosen on held-out classes (`mann.teaching.choose_novelty`).
-        """
-        return float(self.description.get("novelty", 0.5))
+    def novelty(self) -> Novelty:
+        """How a learner tells what is new: as calibrated on held-out classes, else as the network says."""
+        described = self.description.get("novelty", 0.5)
+        numbers = described if isinstance(described, dict) else {"threshold": described}
+        if not numbers.keys() <= set(Novelty._fields) or not all(
+            isinstance(number, int | float) and math.isfinite(number) for number in numbers.values()
+        ):
+            raise MannError(f"{self.name} says of novelty what makes no sense: take other weights.")
+        return Novelty(**numbers)
 
 
 def pretrained_names() -> list[str]:

@@ -111,10 +111,11 @@ def test_sets_say_of_which_alphabet_a_class_is(images):
     assert len(set(Glyphs(classes=70).load().alphabets)) == 3
 
 
-def test_data_without_alphabets_and_tasks_without_classes_refuse(images):
-    plain = prepare(dataclasses.replace(images, alphabets=()))
-    with pytest.raises(MannError, match="have no alphabets"):
-        Classification(classes=2, alphabets="within").draw(jax.random.key(0), plain)
+def test_data_without_alphabets_are_of_one_and_tasks_without_classes_refuse(images):
+    plain, key = prepare(dataclasses.replace(images, alphabets=())), jax.random.key(0)
+    within, across = (Classification(classes=2, alphabets=kind) for kind in ("within", "across"))
+    np.testing.assert_array_equal(within.draw(key, plain).inputs, across.draw(key, plain).inputs)
+    assert Regression().resized(alphabets="across") == Regression()
     with pytest.raises(MannError, match="has no classes"):
         Regression().resized(alphabets="within")
     assert Classification().resized(alphabets="within").alphabets == "within"

@@ -42,7 +42,7 @@ def test_presets_are_what_their_names_say():
         (("batch",), "16", "config.batch should be a whole number"),
         (("batch",), 0, "batch must be at least 1"),
         (("bacth",), 16, "unknown field 'bacth'"),
-        (("model", "memory", "kind"), "tape", "choose one of none, keyvalue"),
+        (("model", "memory", "kind"), "tape", "choose one of none, attention"),
         (("model", "memory", "decay"), 1.5, "between 0 and 1"),
         (("task", "kind"), "poetry", "config.task is of kind 'poetry'"),
         (("task", "kind"), ["classification"], "config.task is of kind"),

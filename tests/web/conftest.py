@@ -56,7 +56,9 @@ def serve(
     @contextlib.contextmanager
     def start(learner: OneShotLearner = learner, **changes: object) -> Iterator[Running]:
         folder = tmp_path_factory.mktemp("serve")
-        settings = Settings(folder / "results", folder / "trials.sqlite", trial_length=4)
+        settings = Settings(
+            folder / "results", folder / "trials.sqlite", str(folder / "learners.sqlite"), trial_length=4
+        )
         playground = Playground(learner, learner, material, dataclasses.replace(settings, **changes))
         listener = listen("127.0.0.1", 0)
         server = uvicorn.Server(configure(create_app(playground)))
@@ -70,6 +72,7 @@ def serve(
             server.should_exit = True
             thread.join(timeout=20)
             listener.close()
+            playground.close()
 
     return start
 

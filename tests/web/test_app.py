@@ -46,12 +46,13 @@ def test_pages_use_nothing_from_outside():
 
 
 @pytest.mark.parametrize("novelty", [0.0, 1.0])
-def test_the_guess_is_the_learners(running, learner, novelty):
+def test_the_guess_is_the_learners(running, novelty):
     """From which probability on something is new is the learner's to say."""
-    session = sessions.Session(learner.sibling(novelty=novelty))
     ring = {"image": encode(sketch("ring", 0)), "label": "ring"}
-    running.playground.learn(session, ring)
-    answer = running.playground.predict(session, ring)
+    with running.browser() as browser:
+        browser.post("/api/learn", json=ring)
+        browser.post("/api/novelty", json={"threshold": novelty})
+        answer = browser.post("/api/predict", json=ring).json()
     assert answer["guess"] == (None if novelty == 0 else "ring")
     assert answer["confidence"] == (answer["new"] if novelty == 0 else answer["ranked"][0]["probability"])
 
@@ -166,7 +167,7 @@ def test_newcomer_is_told_when_it_is_full_and_idle_ones_make_room(serve):
         assert "full" in refused.json()["error"]
         assert refused.headers["retry-after"]
         assert browsers[2].get("/health").json()["browsers"] == 2
-        running.playground.sessions._clock = lambda: 1e12  # much later
+        running.playground.learners.clock = lambda: 1e12  # much later
         assert browsers[2].post("/api/learn", json=body).status_code == 200
         assert browsers[2].get("/health").json()["browsers"] == 1
         for browser in browsers:

@@ -21,9 +21,13 @@ from mann.commands.serve import Arguments, _hosts
         (["--host", "192.168.1.5"], "--public"),
         (["--host", "example.org"], "--public"),
         (["--host", "0.0.0.0", "--public"], "--public 192.168.1.5"),
-        (["--host", "0.0.0.0", "--public", "http://example.org"], "without http://"),
-        (["--host", "0.0.0.0", "--public", "example.org:80"], "without http://"),
-        (["--host", "0.0.0.0", "--public", "*"], "without http://"),
+        (["--host", "0.0.0.0", "--public", "example.org"], "needs a token"),
+        (["--public", "http://example.org"], "without http://"),
+        (["--public", "example.org:80"], "without http://"),
+        (["--public", "*"], "without http://"),
+        (["--learners", "0"], "between 1 and"),
+        (["--idle", "0"], "more than 0 days"),
+        (["--token-file", "nowhere"], "cannot be read"),
         (["--port", "70000"], "0 to 65535"),
         (["--browsers", "0"], "between 1 and"),
         (["--trial-length", "0"], "between 1 and 500"),
@@ -94,7 +98,8 @@ def test_starts_answers_and_stops_in_peace(tmp_path, shared_cache):
         assert time.monotonic() - began < 10
         assert server.returncode == 0
         assert rest == "Stopped.\n"
-        assert (tmp_path / "data" / "mann" / "trials.sqlite").is_file()
+        for name in ("trials", "learners"):
+            assert (tmp_path / "data" / "mann" / f"{name}.sqlite").is_file()
     finally:
         server.kill()
         server.wait()

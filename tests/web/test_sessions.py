@@ -1,21 +1,28 @@
 """One browser's session, asked from several tabs at once."""
 
+import contextlib
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from mann.errors import MannError
 from mann.online import prepare_picture
+from mann.store import Learners, SQLiteStore
 from mann.web import sessions
-from mann.web.sessions import Full, Session, Sessions
+from mann.web.sessions import Full, Session, Sessions, Unkept
 from tests.sketches import sketch
 
 
 def test_two_tabs_may_read_and_teach_at_once(learner):
     """A snapshot is of one moment, however the other tab changes the symbols meanwhile."""
-    session, picture, over = Session(learner.sibling()), prepare_picture(sketch("ring", 0)), threading.Event()
+    session, picture, over = (
+        Session(Unkept(learner.sibling())),
+        prepare_picture(sketch("ring", 0)),
+        threading.Event(),
+    )
 
     def teach() -> None:
         while not over.is_set():
@@ -44,10 +51,10 @@ def test_two_tabs_may_read_and_teach_at_once(learner):
 
 def test_symbols_are_bounded(learner, monkeypatch):
     monkeypatch.setattr(sessions, "MOST_SYMBOLS", 2)
-    session = Session(learner.sibling())
+    session = Session(Unkept(learner.sibling()))
     for label in ("one", "two", "one"):
         session.teach(prepare_picture(sketch("ring", 0)), label)
-    with pytest.raises(MannError, match="keeps 2 symbols: start again"):
+    with pytest.raises(MannError, match="keeps 2 symbols: forget one"):
         session.teach(prepare_picture(sketch("ring", 0)), "three")
     assert session.snapshot()["taught"] == 3
     session.forget()
@@ -74,9 +81,10 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def places(learner, clock) -> Sessions:
+def places(learner, clock, tmp_path) -> Iterator[Sessions]:
     """Four places, two at one address."""
-    return Sessions(lambda: Session(learner.sibling()), 4, 2, 1800.0, clock)
+    with contextlib.closing(SQLiteStore(tmp_path / "learners.sqlite")) as store:
+        yield Sessions(Learners(store, learner, clock=clock), 4, 2, 1800.0)
 
 
 def test_one_address_cannot_take_every_place(places):

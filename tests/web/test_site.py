@@ -6,6 +6,7 @@ import functools
 import http.server
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +15,28 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 import mann
 from mann import MannError, OneShotLearner, load_trained
 from mann.data.glyphs import make_glyphs
+from mann.data.ink import normalise_image
 from mann.export.graph import trace_step
 from mann.models import ModelConfig, build_model
+from mann.online.page import read_page, to_levels, to_page
 from mann.trained import Trained
 from mann.web.site import LARGEST, SMALL, make_site, pack_graph, write_site
-from tests.sketches import strokes
-from tests.web.test_browser import chromium, expect, pytestmark  # noqa: F401 (a fixture, and the mark of this file)
+from tests.photographs import CONDITIONS, SEEN_ACCIDENTS, SHAPES, Camera
+from tests.sketches import sketch, strokes
+from tests.web.conftest import encode
+from tests.web.test_browser import (  # noqa: F401 (fixtures, and the mark of this file)
+    chromium,
+    driver,
+    expect,
+    firefox,
+    mend,
+    pytestmark,
+)
 
 GLYPHS = make_glyphs(20, 6, seed=4)
 ABOUT = {"side": 20}
@@ -87,7 +99,8 @@ def untrained(memory) -> Trained:
     """A network with an output for novelty, and a convolution."""
     task, model = mann.ManyThings(), ModelConfig(mann.ConvConfig(maps=4), mann.LSTMConfig(hidden=16), memory)
     config = dataclasses.replace(mann.PRESETS["glyphs-5"], task=task, model=model)
-    return Trained("untrained", build_model(model, task, key=jax.random.key(2)), config, {})
+    novelty = {"stated": 2.0, "alike": -3.0, "constant": 2.0, "things": 0.4, "shows": -0.5, "both": 0.3}
+    return Trained("untrained", build_model(model, task, key=jax.random.key(2)), config, {"novelty": novelty})
 
 
 EPISODE = """async ([graph, weights, episode]) => {
@@ -95,13 +108,14 @@ EPISODE = """async ([graph, weights, episode]) => {
   const { encode, probabilities } = await import("./answers.js");
   const network = new Network(graph, Uint8Array.from(atob(weights), (letter) => letter.charCodeAt(0)).buffer);
   let state = network.start, label = new Float32Array(network.about.letters * network.about.alphabet);
-  const known = [], found = [], times = [];
+  const known = [], shows = [], found = [], times = [];
   for (const [levels, code] of episode) {
     const began = performance.now();
     const step = network.step(Float32Array.from(levels, (level) => level / 255), label, state);
-    found.push(probabilities(step.output, known, network.about));
+    found.push(probabilities(step.output, known, shows, step.trace.familiarity?.[0] ?? -1, network.about));
     times.push(performance.now() - began);
-    if (!known.includes(code)) known.push(code);
+    if (!known.includes(code)) { known.push(code); shows.push(0); }
+    shows[known.indexOf(code)] += 1;
     label = encode(code, network.about);
     state = step.state;
   }
@@ -127,10 +141,11 @@ def run_episode(page, trained: Trained, steps: int, seed: int = 0) -> tuple[np.n
     return np.max(differences), answer["best"]
 
 
-def test_probabilities_agree_with_python_over_episodes(page):
-    difference, milliseconds = run_episode(page, load_trained("omniglot-15-strings"), 50)
-    assert difference < 1e-4  # 1e-3 was asked for
-    assert milliseconds < 10
+@pytest.mark.parametrize(("model", "steps"), [("omniglot-15-strings", 50), ("omniglot-many", 80)])
+def test_probabilities_agree_with_python_over_episodes(page, model, steps):
+    difference, milliseconds = run_episode(page, load_trained(model), steps)
+    assert difference < 2e-4  # 1e-3 was asked for
+    assert milliseconds < 150  # benchmarks/page.py measures it, on a machine that does nothing else
 
 
 @pytest.mark.parametrize(
@@ -164,6 +179,13 @@ def teach(page, symbol: str, seed: int = 0) -> None:
     expect(page.locator("#guess .label")).to_have_text("Learned")
 
 
+def picture_file(symbol: str) -> dict[str, object]:
+    """White on black, and large."""
+    file = io.BytesIO()
+    ImageOps.invert(sketch(symbol, 3, 900)).save(file, "JPEG")
+    return {"name": "symbol.jpg", "mimeType": "image/jpeg", "buffer": file.getvalue()}
+
+
 def test_what_the_network_sees_is_what_python_makes_of_the_drawing(page):
     sent = page.evaluate("""async () => {
       const { Pad } = await import("./pad.js");
@@ -187,39 +209,62 @@ def test_what_the_network_sees_is_what_python_makes_of_the_drawing(page):
         assert np.abs(expected - seen).max() <= 1  # a rounding
 
 
-def test_taught_kept_forgotten_saved_and_opened(page, tmp_path):
-    for symbol in ("ring", "cross", "zigzag"):
-        teach(page, symbol)
-    draw(page, "cross", 1)
-    expect(page.locator("#guess .guess")).to_have_text("cross")
-    page.reload()
-    expect(page.locator("#symbols tbody tr")).to_have_count(3)
-    draw(page, "zigzag", 1)
-    expect(page.locator("#guess .guess")).to_have_text("zigzag")
-    with page.expect_download() as download:
-        page.click("#save")
-    file = tmp_path / "symbols.json"
-    download.value.save_as(file)
-    page.click("[aria-label='Forget zigzag']")
-    expect(page.locator("#symbols tbody tr")).to_have_count(2)
-    expect(page.locator("#symbols tbody")).not_to_contain_text("zigzag")
-    page.set_input_files("#file", file)
-    expect(page.locator("#symbols tbody tr")).to_have_count(3)
+def test_taught_mended_kept_saved_and_opened(page, tmp_path):
+    file = mend(page, tmp_path)
     page.click("nav a[href='#memory']")
-    expect(page.locator("#step-title")).to_have_text("Step 3")
+    expect(page.locator("#step-title")).to_have_text("Step 2")
     page.click("nav a[href='#play']")
-    page.click("#forget")
-    page.click("#forget-dialog button[value=forget]")
-    expect(page.locator("#no-symbols")).to_be_visible()
     wrong = tmp_path / "wrong.json"
     damaged = json.loads(file.read_text())
     damaged["codes"][0][1] = 99_999
     for content in ("", "[]", "{}", '{"format": "x"}', json.dumps(damaged)):
         wrong.write_text(content)
         page.set_input_files("#file", wrong)
-        expect(page.locator("#error")).to_contain_text("was not saved by this page")
+        expect(page.locator("#error")).to_contain_text("was not saved by the playground")
         page.click("#error button")
-    expect(page.locator("#no-symbols")).to_be_visible()
+    expect(page.locator("#symbols tbody tr")).to_have_count(2)
+
+
+def test_a_file_goes_from_the_server_to_the_page_and_back(page, tmp_path):
+    """Both have the same format: what was taught to a learner in Python is known to the page, and the other way."""
+    learner = OneShotLearner.from_pretrained("omniglot-15-strings", seed=4, novelty=0.7)
+    for number in (0, 1, 0):
+        learner.learn_one(255 * GLYPHS[number, number], f"glyph {number}")
+    file = tmp_path / "symbols.json"
+    file.write_text(json.dumps(to_page(learner)))
+    page.set_input_files("#file", file)
+    expect(page.locator("#symbols tbody tr")).to_have_text(
+        [re.compile("glyph 0.*2 times"), re.compile("glyph 1.*once")]
+    )
+    expect(page.locator("#threshold-text")).to_have_text("70 %")
+    saved = page.evaluate("async () => (await (await import('./transport.js')).ask('/api/save')).text")
+    examples, novelty = read_page(saved, 10)
+    assert novelty == 0.7
+    assert [label for label, _ in examples] == ["glyph 0", "glyph 1", "glyph 0"]
+    assert [levels for _, levels in examples] == [to_levels(one.pixels) for one in learner.examples]
+
+
+def test_a_photograph_is_brought_to_ink_as_in_python(page):
+    """Of every kind but a sheet on a desk, which only the server looks for."""
+    pictures = []
+    for number, (kind, take) in enumerate(CONDITIONS.items()):
+        if kind != "paper on a desk":
+            photograph = take(Camera(number, SEEN_ACCIDENTS, 600), SHAPES["star"]).convert("L")
+            photograph.thumbnail((384, 384))
+            pictures.append(photograph)
+    framed = page.evaluate(
+        """async (pictures) => {
+          const { decode } = await import("./ink.js");
+          const { frame } = await import("./photograph.js");
+          return Promise.all(pictures.map(async (png) => Array.from(frame(await decode(png)))));
+        }""",
+        [encode(picture) for picture in pictures],
+    )
+    for picture, levels in zip(pictures, framed, strict=True):
+        ours, theirs = np.reshape(levels, (105, 105)) / 255, normalise_image(picture) / 255
+        assert (
+            np.abs(ours - theirs).sum() < 0.15 * theirs.sum()
+        )  # of the ink lies elsewhere, at the edges of strokes
 
 
 def test_forgetting_shows_the_others_again(page):
@@ -236,6 +281,9 @@ def test_forgetting_shows_the_others_again(page):
       two.teach(picture(0), "a");
       two.teach(picture(2), "c");
       one.forgetLabel("b");
+      one.teach(picture(8), "d");
+      one.rename("d", "e");
+      one.unlearn(3);
       const chances = (learner) => learner.look(picture(5)).ranked.map(({ probability }) => probability);
       const differences = chances(one).map((chance, i) => Math.abs(chance - chances(two)[i]));
       return [Math.max(...differences), one.session().taught];
@@ -257,6 +305,40 @@ def test_it_opens_without_a_network(chromium, tmp_path):  # noqa: F811
     draw(page, "ring", 1)
     expect(page.locator("#guess .guess")).to_have_text("ring")
     context.close()
+
+
+def test_a_picture_from_the_camera(chromium, site):  # noqa: F811
+    """Chromium has a camera for tests, which shows something that moves."""
+    context = chromium.new_context(permissions=["camera"])
+    page = context.new_page()
+    page.goto(site.address)
+    page.click("#camera")
+    expect(page.locator("#camera-take")).to_be_enabled()
+    page.click("#camera-take")
+    expect(page.locator("#camera-dialog")).to_be_hidden()
+    expect(page.locator("#hint")).to_be_hidden()  # there is something on the pad
+    assert page.evaluate("document.querySelector('#video').srcObject") is None  # and the camera is off
+    page.click("#clear")
+    expect(page.locator("#hint")).to_be_visible()
+    context.clear_permissions()
+    page.click("#camera")
+    expect(page.locator("#camera-problem")).to_contain_text("does not let this page use the camera")
+    page.keyboard.press("Escape")
+    context.close()
+
+
+def test_the_page_in_firefox(firefox, site, tmp_path):  # noqa: F811
+    page = firefox.new_page()
+    page.set_default_timeout(30_000)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(site.address)
+    expect(page.locator("[data-model]").first).to_have_text("omniglot-15-strings")
+    mend(page, tmp_path, saves=False)
+    page.set_input_files("#picture", files=[picture_file("ring")])
+    expect(page.locator("#guess .guess")).to_have_text("ring")
+    page.close()
+    assert not problems
 
 
 def test_it_is_small_and_needs_no_server():

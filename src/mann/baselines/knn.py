@@ -46,10 +46,12 @@ def tally_neighbours(
 ) -> InstanceCounts:
     """Accuracy by instance on one episode for each key: the same episodes that a network would see."""
     episodes = task.draw_batch(keys, drawings)
+    assert not isinstance(episodes.inputs, SharedPictures)
+    batch, steps, pixels = episodes.inputs.shape
+    embedded = features(episodes.inputs.reshape(-1, pixels)).reshape(batch, steps, -1)  # all at once
 
-    def one(episode: Episode, key: PRNGKeyArray) -> InstanceCounts:
-        assert not isinstance(episode.inputs, SharedPictures)
-        correct = is_correct(episode, features(episode.inputs), task.classes, jax.random.fold_in(key, 1))
+    def one(episode: Episode, embedded: Float[Array, "time features"], key: PRNGKeyArray) -> InstanceCounts:
+        correct = is_correct(episode, embedded, task.classes, jax.random.fold_in(key, 1))
         return count_by_instance(correct, episode.instances, episode.mask)
 
-    return jax.vmap(one)(episodes, keys)
+    return jax.vmap(one)(episodes, embedded, keys)

@@ -19,13 +19,14 @@ from mann.benchmark.flops import flop_per_update
 from mann.benchmark.timing import Report, Work, interleave, warm_up
 from mann.controllers import FeedForwardConfig
 from mann.data.render import Drawings
-from mann.encoders import ConvConfig
+from mann.encoders import ConvStackConfig
 from mann.installation import install_command, version
 from mann.memory import NoMemoryConfig, NTMConfig
 from mann.models import build_model
 from mann.parts import to_dict
 from mann.runtime import usable_cores
-from mann.tasks import Classification
+from mann.tasks import Classification, Task
+from mann.tasks.pool import PoolConfig
 from mann.training.config import Config
 from mann.training.distributed import make_mesh
 from mann.training.optimisers import AdamW, Muon, OptimiserConfig
@@ -63,7 +64,9 @@ class Setting:
 
 HEADLINE = Setting()
 DEFAULT = PRESETS["omniglot-5"]  # whose optimiser and precision are what people train with
-CONV = ConvConfig()
+CONV, CONV_SIDE = ConvStackConfig(), 28  # four layers of 64 maps
+CONV_CLASSES, CONV_UPDATES = 200, 2  # in the data set, since pictures are larger; in one measurement
+POOL = (32, 12)  # classes and drawings of what the devices' pools hold together: 384 pictures in place of 800
 
 
 def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
@@ -76,13 +79,24 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
     state = trainer.initial_state()
     snapshot = jax.tree.map(jnp.copy, state)
 
-    def changed(optimiser: OptimiserConfig, **of_model: Any) -> Trainer:
-        model = dataclasses.replace(config.model, **of_model)
-        return Trainer(dataclasses.replace(config, model=model, optimiser=optimiser), drawings, None, mesh)
+    def changed(
+        optimiser: OptimiserConfig, base: Config = config, source: Drawings = drawings, **of_model: Any
+    ) -> Trainer:
+        model = dataclasses.replace(base.model, **of_model)
+        return Trainer(dataclasses.replace(base, model=model, optimiser=optimiser), source, None, mesh)
 
     default = changed(DEFAULT.optimiser, precision=DEFAULT.model.precision)
     fast = changed(Muon(), precision="bfloat16")
-    convolutional = changed(DEFAULT.optimiser, precision=DEFAULT.model.precision, encoder=CONV)
+    large = parts.random_drawings(min(setting.classes, CONV_CLASSES), setting.drawings, CONV_SIDE)
+    larger = dataclasses.replace(config, data=dataclasses.replace(config.data, side=CONV_SIDE))
+    shared = dataclasses.replace(larger, task=with_pool(setting, mesh.size))
+    convolutional = {
+        f"update_conv{name}{suffix}": changed(
+            DEFAULT.optimiser, base, large, precision=precision, encoder=CONV
+        )
+        for name, base in (("", larger), ("_pool", shared))
+        for suffix, precision in (("", DEFAULT.model.precision), ("_bfloat16", "bfloat16"))
+    }
     muon = changed(Muon(), precision="float32"), fast
     works = {
         "update": parts.update_work(trainer, state, updates),
@@ -92,7 +106,10 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
         "model_bfloat16": parts.model_works(fast, fast.initial_state().model, updates)["model"],
         "update_default": parts.update_work(default, default.initial_state(), updates),
         "update_bfloat16": parts.update_work(fast, fast.initial_state(), updates),
-        "update_conv": parts.update_work(convolutional, convolutional.initial_state(), 2),
+        **{
+            name: parts.update_work(each, each.initial_state(), CONV_UPDATES)
+            for name, each in convolutional.items()
+        },
         **{
             name: parts.optimiser_work(
                 each, each.initial_state().model, each.initial_state().optimiser, updates
@@ -131,7 +148,7 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
         "ms_muon": times["muon" if default.precision == "float32" else "muon_bfloat16"].median,
         "ms_per_update_default": times["update_default"].median,
         "ms_per_update_bfloat16": times["update_bfloat16"].median,
-        "ms_per_update_conv": times["update_conv"].median,
+        **{f"ms_per_{name}": times[name].median for name in convolutional},
         "precision_default": default.precision,
         "bf16_speedup": model.median / times["model_bfloat16"].median,
         "command": command,
@@ -152,6 +169,17 @@ def measure(setting: Setting, devices: int, report: Report) -> dict[str, Any]:
         "setting": to_dict(setting),
         "environment": before,
     }
+
+
+def with_pool(setting: Setting, devices: int) -> Task:
+    """The setting's task, with a pool of pictures for the episodes of each device."""
+    classes, drawings = POOL
+    pool = PoolConfig(
+        episodes=setting.config.batch // devices,
+        classes=min(classes // devices, setting.classes),
+        drawings=min(drawings, setting.drawings),
+    )
+    return dataclasses.replace(setting.config.task, pool=pool)  # type: ignore[call-arg]
 
 
 def measure_networks(setting: Setting, report: Report) -> dict[str, dict[str, Any]]:

@@ -30,7 +30,7 @@ class Arguments:
     length: int = 0
     """Samples in an episode; 0: as trained, or 10 per class if --classes is given."""
     alphabets: Literal["", "across", "within", "mixed"] = ""
-    """Alphabets that the classes of an episode come from; empty: as trained. Within one, classes resemble each
+    """Alphabets that the classes of an episode come from; empty: all of them. Within one, classes resemble each
     other; alone, it teaches 20 things once and asks, as people were asked (Lake et al. 2015)."""
     teach_once: str = ""
     """Instead of episodes: teach so many things by one example of each, then ask, such as 5,20,100,423."""

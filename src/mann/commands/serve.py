@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING
 
 from mann.commands import parse
 from mann.errors import MannError
+from mann.files import data_dir
 from mann.installation import install_command
 from mann.runtime import prepare_jax
 
 if TYPE_CHECKING:
     from mann.web.playground import Playground
 
-DESCRIPTION = """The playground in your browser: draw symbols and teach them, watch the memory, play the paper's
-human experiment against the network, look at results.
+DESCRIPTION = """The playground in your browser: draw symbols and teach them, watch the memory, play the human
+experiment of the paper against the network, look at results. And learners as a service: /v1/openapi.json says how.
 
 It answers on this machine alone. To let others in, listen for them and name the addresses that they will type.
-Every browser has its own learner; what is drawn is forgotten with it, only trials of the human experiment are kept
-(mann trials). Stop it with Ctrl-C.
+Every browser has its own learner, which is kept until it has not been used for a month; so are trials of the human
+experiment (mann trials). Stop it with Ctrl-C: what was taught is there again the next time.
 
     mann serve
     mann serve --port 9000 --no-browser
     mann serve --model runs/mine                    a model of your own
-    mann serve --host 0.0.0.0 --public 192.168.1.5  others at that address, too
+    mann serve --host 0.0.0.0 --public 192.168.1.5 --token-file tokens.txt     others at that address, too
 """
 
 
@@ -51,10 +52,17 @@ class Arguments:
     """The folder of results to show; empty: results if it is here, else those that ship with mann."""
     trials: str = ""
     """The SQLite file of the human experiment; empty: mann/trials.sqlite in your folder for user data."""
-    browsers: int = 200
+    store: str = ""
+    """Where learners are kept: a SQLite file, or redis://HOST for several servers at once; empty:
+    mann/learners.sqlite in your folder for user data."""
+    token_file: str = ""
+    """A file with the tokens of the service (/v1 and /metrics), one per line; needed where others can reach it."""
+    learners: int = 1000
+    """Learners of the service that are kept at a time."""
+    browsers: int = 1000
     """Learners that are kept at a time, one per browser; another machine may have a quarter of them."""
     idle: float = 30.0
-    """Minutes after which an idle browser's learner is dropped."""
+    """Days after which the learner of a browser that did not come back is dropped."""
     trial_length: int = 50
     """Pictures in a trial; the paper has 50."""
 
@@ -63,10 +71,12 @@ def main(arguments: list[str]) -> int:
     options = parse(Arguments, "serve", DESCRIPTION, arguments)
     _check(options)
     try:
+        import httptools  # noqa: F401
+        import python_multipart  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn
     except ImportError:
-        raise MannError(f"The playground needs two more packages: {install_command('web')}.") from None
+        raise MannError(f"The playground needs more packages: {install_command('web')}.") from None
     with listen(options.host, options.port) as listener:
         print("Loading the models …", flush=True)
         playground = _prepare(options)
@@ -87,7 +97,10 @@ def main(arguments: list[str]) -> int:
         # The server finishes what it is doing at SIGINT or SIGTERM, then raises the signal anew: end in peace.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
-        Server(configure(create_app(playground))).run([listener])
+        try:
+            Server(configure(create_app(playground))).run([listener])
+        finally:
+            playground.close()
     print("Stopped.")
     return 0
 
@@ -98,15 +111,24 @@ def _check(options: Arguments) -> None:
             f"{options.host} can be reached from other machines: name the addresses that people will type, such as "
             "--public 192.168.1.5 playground.example, or leave --host out."
         )
+    if not _is_loopback(options.host) and not options.token_file:
+        raise MannError(
+            f"{options.host} can be reached from other machines, so the service needs a token: write one into a "
+            "file, and name that with --token-file."
+        )
     for name in options.public:
         if not _is_name(name):
             raise MannError(f"{name!r} is no host: give names or addresses alone, without http:// and port.")
+    if options.token_file:
+        read_tokens(Path(options.token_file))
     if not 0 <= options.port <= 65535:
         raise MannError(f"A port is a number from 0 to 65535, not {options.port}.")
+    if not 1 <= options.learners <= 1_000_000:
+        raise MannError(f"Keep between 1 and a million learners, not {options.learners}.")
     if not 1 <= options.browsers <= 10_000:
         raise MannError(f"Allow between 1 and 10000 browsers, not {options.browsers}.")
-    if not 0 < options.idle <= 60 * 24:
-        raise MannError("An idle browser is dropped after more than 0 minutes and at most a day.")
+    if not 0 < options.idle <= 3650:
+        raise MannError("An idle browser's learner is dropped after more than 0 days and at most ten years.")
     if not 1 <= options.trial_length <= 500:
         raise MannError("A trial has between 1 and 500 pictures.")
 
@@ -130,21 +152,41 @@ def _prepare(options: Arguments) -> "Playground":
     (picture, _), *_ = draw_pictures(material.bitmaps, 1, 1, np.random.default_rng(0))
     for one in {learner, opponent}:
         one.sibling().learn_one(picture, "compiled before the first request")
-    return Playground(
+    playground = Playground(
         learner,
         opponent,
         material,
         Settings(
             choose_results(options.results),
             Path(options.trials) if options.trials else default_path(),
+            options.store or str(data_dir() / "learners.sqlite"),
             most_sessions=options.browsers,
             # On loopback, one address may be a proxy for everyone.
             most_per_address=options.browsers if _is_loopback(options.host) else -(-options.browsers // 4),
-            idle_seconds=60 * options.idle,
+            idle_seconds=86400 * options.idle,
             trial_length=options.trial_length,
+            most_learners=options.learners,
+            tokens=read_tokens(Path(options.token_file)) if options.token_file else (),
             hosts=_hosts(options),
         ),
     )
+    playground.desk.compile()
+    return playground
+
+
+def read_tokens(path: Path) -> tuple[str, ...]:
+    """The tokens of a file, one per line."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise MannError(f"The tokens in {path} cannot be read: {reason}.") from None
+    tokens = tuple(line.strip() for line in lines if line.strip())
+    if not tokens or any(len(token) < 16 or not token.isascii() or " " in token for token in tokens):
+        raise MannError(
+            f"{path} must hold tokens of at least 16 letters, one per line, such as `openssl rand -hex 32`."
+        )
+    return tokens
 
 
 def _hosts(options: Arguments) -> tuple[str, ...]:

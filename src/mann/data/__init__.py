@@ -119,22 +119,32 @@ class Omniglot(DataConfig, kind="omniglot"):
 
     path: str = ""
     """Where the data is; empty means $MANN_DATA, the cache, a download."""
-    split: Literal["paper", "lake"] = "paper"
-    """Which classes train: ids 1 to 1200, as in the paper, or those of Lake's 30 background alphabets, 1 to 964."""
+    split: Literal["paper", "lake", "roaming"] = "paper"
+    """Which classes train: ids 1 to 1200, as in the paper; those of Lake's 30 background alphabets, 1 to 964; or
+    those of 32 alphabets, then 5 to watch the training and 13 to test, in this order, as in RoamingOmniglot."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_path(self.path)
 
     def read(self) -> ImageSet:
-        from mann.data.omniglot import load_omniglot
+        from mann.data.omniglot import in_roaming_order, load_omniglot
 
-        return load_omniglot(self.path or None)
+        images = load_omniglot(self.path or None)
+        return in_roaming_order(images) if self.split == "roaming" else images
 
     def trained_classes(self, classes: int) -> int:
-        from mann.data.omniglot import BACKGROUND_CLASSES
+        from mann.data.omniglot import BACKGROUND_CLASSES, ROAMING_CLASSES
 
-        return BACKGROUND_CLASSES if self.split == "lake" else super().trained_classes(classes)
+        known = {"lake": BACKGROUND_CLASSES, "roaming": sum(ROAMING_CLASSES)}
+        return known.get(self.split) or super().trained_classes(classes)
+
+    def divide(self, classes: int, needed: int = 0) -> Split:
+        from mann.data.omniglot import ROAMING_CLASSES
+
+        if self.split == "roaming":  # as published, whatever `validation` says
+            return Split(ROAMING_CLASSES[0], sum(ROAMING_CLASSES), classes)
+        return super().divide(classes, needed)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,6 +23,7 @@ _FORMATS = {  # the only decoders that ever see a user's file, and the suffixes 
     "TIFF": (".tif", ".tiff"),
 }
 _HEIF_SUFFIXES = (".heic", ".heif")  # what telephones write; read if pillow-heif is installed
+_HARMLESS = {"aspect", "chromaticity", "dpi", "gamma", "icc_profile", "interlace", "srgb"}
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601, as PIL's own conversion to grey
 _BORDER = 0.05  # of the shorter side: wide enough that a hairline frame or a scanner's edge is a minority
 
@@ -59,6 +60,24 @@ def read_grey(
     if alpha is not None:
         grey = _composite(grey, alpha)
     return _shrink(grey)
+
+
+def plain_grey(image: Image.Image, side: int, name: str) -> Image.Image | None:
+    """A small opaque picture in levels of grey, as it is, as a canvas gives it; None of any other.
+
+    What `read_grey` makes of it is this, divided by 255.
+    """
+    if image.size != (side, side) or image.mode not in ("L", "RGB", "RGBA"):
+        return None
+    try:
+        image.load()
+    except Exception as error:  # a decoder may raise anything at all on a damaged file
+        raise MannError(f"Cannot use {name}: it is not a readable image ({error}).") from None
+    if not image.info.keys() <= _HARMLESS:  # it may say how the camera was held, or what is transparent
+        return None
+    if image.mode == "RGBA" and image.getchannel("A").getextrema() != (255, 255):
+        return None
+    return image if image.mode == "L" else image.convert("L")
 
 
 def read_thumbnail(file: Path, side: int) -> Image.Image | None:

@@ -89,6 +89,16 @@ class ImageSet:
             alphabets=self.alphabets[start:stop],
         )
 
+    def reordered(self, order: Int[np.ndarray, "classes"]) -> "ImageSet":
+        """The same classes in another order."""
+        return replace(
+            self,
+            images=self.images[order],
+            counts=self.counts[order],
+            labels=tuple(self.labels[i] for i in order),
+            alphabets=tuple(self.alphabets[i] for i in order) if self.alphabets else (),
+        )
+
     def with_mirror_images(self) -> "ImageSet":
         """Twice the classes: after them, each with left and right exchanged."""
         return replace(

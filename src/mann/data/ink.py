@@ -6,6 +6,9 @@ characters of the training data have. On paper that is not plain, as in a photog
 uneven light and shadows are divided out, and ruled lines and specks are left out.
 """
 
+from bisect import bisect_left, bisect_right
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +17,7 @@ from jaxtyping import Bool, UInt8
 from PIL import Image
 from scipy import ndimage
 
-from mann.data.decode import Grey, border_of, read_grey
+from mann.data.decode import Grey, border_of, plain_grey, read_grey
 from mann.data.images import SIDE
 from mann.data.sheet import find_sheet, flatten_sheet
 from mann.errors import MannError
@@ -32,6 +35,8 @@ _DARK = 0.03  # added to levels before taking ratios, so that noise in the dark 
 _FINE = 3  # times as many pixels while strokes are widened or thinned
 
 Mask = Bool[np.ndarray, "height width"]
+
+_GREYS = np.arange(256, dtype=np.float32) / 255
 
 
 class _Ink(NamedTuple):
@@ -53,6 +58,9 @@ def normalise_image(
     """
     if isinstance(image, str | Path):
         name = str(image)
+    plain = plain_grey(image, SIDE, name) if isinstance(image, Image.Image) else None
+    if plain is not None and (drawn := _ink_of_drawing(plain)) is not None:
+        return drawn
     grey = read_grey(image, name)
     ink = _ink_on_plain_paper(grey)
     if ink is not None and grey.shape == (SIDE, SIDE):
@@ -86,6 +94,64 @@ def _ink_on_plain_paper(grey: Grey) -> _Ink | None:
     full = float(np.median(ink[ink > strongest / 2]))
     faint = float(np.clip(np.percentile(ink[border_of(ink.shape)], 75), 0, full / 4))
     return _Ink(ink, full, faint)
+
+
+def _ink_of_drawing(drawing: Image.Image) -> UInt8[np.ndarray, "105 105"] | None:
+    """`_levels(_ink_on_plain_paper(…))` of a grey drawing, by counting its 256 levels: many times as quick."""
+    up_to = list(accumulate(drawing.histogram()))  # pixels up to each level
+    at_border = list(accumulate(drawing.histogram(_border_mask())))
+    change = _GREYS - _GREYS[bisect_right(at_border, at_border[-1] // 2)]
+    steps = change.tolist()
+    darkest, lightest = _percentile(steps, up_to, 0.05), _percentile(steps, up_to, 99.95)
+    strongest = max(-darkest, lightest)
+    if strongest < _LEAST_CONTRAST:
+        return None
+    # Levels are in order, so that those that differ from the paper by less than something are a range.
+    low, high = bisect_right(steps, -strongest / 2), bisect_left(steps, strongest / 2)
+    plain = bisect_left(steps, -_PLAIN * strongest), bisect_right(steps, _PLAIN * strongest)
+    if _between(up_to, *plain) / _between(up_to, low, high) < _MOSTLY:
+        return None
+    near, far = bisect_left(steps, -strongest / 4), bisect_right(steps, strongest / 4)
+    if _between(at_border, near, far) < at_border[-1]:
+        levels = np.asarray(drawing)
+        if _comes_in_from_outside((levels < near) | (levels >= far), _WIDEST_AREA / 3):
+            return None
+    dark = -darkest >= lightest
+    # The middle one of the strong pixels, or the two.
+    first, last = (
+        (0, bisect_left(steps, -strongest / 2)) if dark else (bisect_right(steps, strongest / 2), 256)
+    )
+    before, strong = up_to[first - 1] if first else 0, _between(up_to, first, last)
+    middle = [bisect_right(up_to, before + place) for place in ((strong - 1) // 2, strong // 2)]
+    ink = -change if dark else change
+    full = float(ink[middle].mean())
+    if dark:  # the least ink first
+        total = at_border[-1]
+        at_border = [total - count for count in (0, *at_border[:-1])][::-1]
+        common = _percentile([-step for step in reversed(steps)], at_border, 75.0)
+    else:
+        common = _percentile(steps, at_border, 75.0)
+    table = _levels(_Ink(ink[None], full, min(max(common, 0.0), full / 4)))
+    return np.frombuffer(drawing.tobytes().translate(table.tobytes()), np.uint8).reshape(SIDE, SIDE)
+
+
+def _between(up_to: list[int], first: int, last: int) -> int:
+    """How many pixels have the levels first … last − 1."""
+    return (up_to[last - 1] if last else 0) - (up_to[first - 1] if first else 0)
+
+
+@cache
+def _border_mask() -> Image.Image:
+    return Image.fromarray(border_of((SIDE, SIDE)))
+
+
+def _percentile(values: list[float], up_to: list[int], percent: float) -> float:
+    """NumPy's percentile of sorted values, of which there are so many up to each."""
+    place = (up_to[-1] - 1) * (percent / 100)
+    below = int(place)
+    lower = values[bisect_right(up_to, below)]
+    upper = values[bisect_right(up_to, min(below + 1, up_to[-1] - 1))]
+    return lower + (upper - lower) * (place - below)
 
 
 def _comes_in_from_outside(mask: Mask, half_width: float) -> bool:

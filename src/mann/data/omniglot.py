@@ -28,6 +28,23 @@ from mann.files import cache_dir, write_atomically
 CLASSES, DRAWINGS = 1623, 20
 TRAIN_CLASSES = 1200  # class ids 1–1200 train, 1201–1623 test, as in the paper
 BACKGROUND_CLASSES = 964  # of Lake's 30 background alphabets; the ids after them are of his 20 for evaluation
+ROAMING_WATCHED = ("Armenian", "Bengali", "Early_Aramaic", "Hebrew", "Mkhedruli_(Georgian)")
+ROAMING_TESTED = (
+    "Gurmukhi",
+    "Kannada",
+    "Keble",
+    "Malayalam",
+    "Manipuri",
+    "Mongolian",
+    "Old_Church_Slavonic_(Cyrillic)",
+    "Oriya",
+    "Sylheti",
+    "Syriac_(Serto)",
+    "Tengwar",
+    "Tibetan",
+    "ULOG",
+)  # alphabets of the published split of RoamingOmniglot (Ren et al. 2021); the other 32 train
+ROAMING_CLASSES = (987, 172)  # of those that train and that watch the training
 SHA256 = "b3a28d0e34c4daf19fe5d04f6f68f58a2de755709c5a8715faf93a512b0a81e7"  # of the whole uint8 array
 
 URL = "https://github.com/brendenlake/omniglot/raw/master/python/"
@@ -86,6 +103,12 @@ def load_omniglot(path: str | Path | None = None) -> ImageSet:
         if (cached := _recall(_fingerprint(sources))) is not None:
             return cached
     return _read(sources)
+
+
+def in_roaming_order(images: ImageSet) -> ImageSet:
+    """The classes of Ren's training alphabets first, then those that watch the training, then those that test."""
+    group = [(name in ROAMING_WATCHED) + 2 * (name in ROAMING_TESTED) for name in images.alphabets]
+    return images.reordered(np.argsort(group, kind="stable"))
 
 
 def is_at_hand() -> bool:

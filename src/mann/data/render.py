@@ -122,6 +122,8 @@ def downscale(
 ) -> Float32[np.ndarray, "pixels"]:
     """One picture (0 … 255) on the host: what `render` gives for it without any transform."""
     centres = downscale_matrix(len(image), side)
+    if image.ndim == 2:
+        return (np.rint(centres @ image.astype(np.float32) @ centres.T) / np.float32(255)).ravel()
     channels = np.moveaxis(np.atleast_3d(image), 2, 0).astype(np.float32)
     filtered = np.moveaxis(centres @ channels @ centres.T, 0, 2)
     return (np.round(filtered) / np.float32(255)).ravel()

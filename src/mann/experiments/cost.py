@@ -96,13 +96,13 @@ def measure_cost(memory: MemoryConfig, slots: int, steps: int, seconds: float) -
     task = dataclasses.replace(TASK, length=steps)
     row: dict[str, Any] = {"slots": slots, "training_ms": None, "training_bytes": None}
     if bytes_needed(task, config, PictureFormat(), 1, training=True) < bytes_available() / 2:
-        train = _training(model, steps)
-        row["training_ms"] = _milliseconds(train, seconds) / steps
+        train = training_step(model, steps)
+        row["training_ms"] = milliseconds(train, seconds) / steps
         row["training_bytes"] = peak_memory(train)
-    return row | {"online_ms": _milliseconds(_online(model), seconds)}
+    return row | {"online_ms": milliseconds(online_step(model), seconds)}
 
 
-def _training(model: Model, steps: int) -> Callable[[], object]:
+def training_step(model: Model, steps: int) -> Callable[[], object]:
     """One episode of random pictures, forward and backward."""
     inputs = jax.random.uniform(jax.random.key(0), (1, steps, model.input_size))
     labels = jnp.zeros((1, steps, model.label_size))
@@ -119,7 +119,7 @@ def _training(model: Model, steps: int) -> Callable[[], object]:
     return lambda: jax.block_until_ready(gradient(arrays, inputs))
 
 
-def _online(model: Model) -> Callable[[], object]:
+def online_step(model: Model) -> Callable[[], object]:
     """One step after the other, as a learner does them: from a picture to the output, both in host memory."""
     arrays, static = eqx.partition(model, eqx.is_array)
 
@@ -140,7 +140,7 @@ def _online(model: Model) -> Callable[[], object]:
     return run
 
 
-def _milliseconds(run: Callable[[], object], seconds: float) -> float:
+def milliseconds(run: Callable[[], object], seconds: float) -> float:
     """The median of some calls; the first one, which compiles, does not count."""
     run()
     samples: list[float] = []

@@ -5,7 +5,7 @@ import dataclasses
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +20,8 @@ from mann.experiments.records import Record, thin, typical_pace
 from mann.figures.run import save_curves
 from mann.metrics import accuracy_by_instance
 from mann.parts import from_dict, to_dict
-from mann.tasks import AccuracyByInstance, Classification
+from mann.tasks import AccuracyByInstance, Alphabets, Classification
+from mann.tasks.base import Unseen
 from mann.trained import Trained, load_trained, with_neighbours, with_slots
 from mann.training.config import Config
 from mann.training.display import make_display
@@ -40,6 +41,8 @@ class Condition(NamedTuple):
     slots: int = 0  # of the memory
     neighbours: int = 0  # sparse access: slots that a head reads from (K)
     share: float = 1.0  # of the test episodes: fewer of long ones
+    alphabets: Alphabets | Literal[""] = ""  # that the classes of an episode come from
+    context: str = ""  # of a stream, for the task that has one (`tasks.roaming`)
 
 
 class Entry(abc.ABC):
@@ -148,7 +151,9 @@ def evaluate_under(
         trained = with_slots(trained, test.slots)
     if test.neighbours:
         trained = with_neighbours(trained, test.neighbours)
-    changes = {name: True for name in ("repeats", "balanced") if getattr(test, name)}
+    changes = {
+        name: getattr(test, name) for name in ("repeats", "balanced", "context") if getattr(test, name)
+    }
     episodes = max(2, round(test.share * episodes))
     with Progress(transient=True) as bar:
         bar_id = bar.add_task(f"testing {trained.name}", total=episodes)
@@ -157,6 +162,7 @@ def evaluate_under(
             dataset=data or test.dataset,
             classes=test.classes,
             length=test.length,
+            alphabets=test.alphabets,
             task=dataclasses.replace(trained.config.task, **changes),
             episodes=episodes,
             progress=lambda done, total: bar.update(bar_id, completed=done),
@@ -201,19 +207,18 @@ class Neighbours(Entry):
                 ).encode
         nothing = np.zeros(0, np.uint64)  # neighbours have met no drawing before
         unseen = self.task.load_unseen(self.data, self.data, nothing, self.name)
-        keys = jax.random.split(jax.random.key(SEED), -(-episodes // CHUNK) * CHUNK)
-        tally = jax.jit(lambda keys, drawings: tally_neighbours(self.task, features, keys, drawings))
-        parts = [tally(keys[i : i + CHUNK], unseen.source) for i in range(0, episodes, CHUNK)]
-        counts = join_episodes(parts, episodes)
-        tested = Evaluation(
-            self.name,
-            unseen.dataset,
-            unseen.class_range,
-            self.task,
-            episodes,
-            AccuracyByInstance(self.task, accuracy_by_instance(counts)),
-        )
-        return {"evaluations": [tested.to_json()]}
+        return {"evaluations": [test_neighbours(self.name, self.task, unseen, features, episodes).to_json()]}
+
+
+def test_neighbours(
+    name: str, task: Classification, unseen: Unseen, features: Features, episodes: int
+) -> Evaluation:
+    """One nearest neighbour over some features, on the episodes that a network would be tested on."""
+    keys = jax.random.split(jax.random.key(SEED), -(-episodes // CHUNK) * CHUNK)
+    tally = jax.jit(lambda keys, drawings: tally_neighbours(task, features, keys, drawings))
+    parts = [tally(keys[i : i + CHUNK], unseen.source) for i in range(0, episodes, CHUNK)]
+    result = AccuracyByInstance(task, accuracy_by_instance(join_episodes(parts, episodes)))
+    return Evaluation(name, unseen.dataset, unseen.class_range, task, episodes, result)
 
 
 ENVIRONMENT = ("python", "libraries", "processor", "cores", "devices", "git_commit")

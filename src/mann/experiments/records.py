@@ -35,6 +35,10 @@ class Record(TypedDict, total=False):
     metrics: list[dict[str, Any]]  # of the run, thinned
     model: str  # of a network that ships
     costs: list[dict[str, Any]]  # time and memory by the slots of the memory
+    taught_once: list[dict[str, Any]]  # `TaughtOnce.to_json`, one per number of things
+    taught_within: list[dict[str, Any]]  # the same within one alphabet
+    neighbours: list[dict[str, Any]]  # `Evaluation.to_json` in the network's embedding, one per test
+    novelty: dict[str, float]  # how it was told what is new, as calibrated on held-out classes
     along_x: dict[str, Any]  # regression in one dimension: predictions everywhere
 
 

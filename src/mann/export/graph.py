@@ -82,7 +82,10 @@ def trace_step(model: Model, memory: bool = False) -> Graph:
 
 
 def _watch(model: Model, state: State) -> dict[str, Any]:
-    return model.memory.trace(state.memory)._asdict() if model.memory.slots else {}
+    if not model.memory.slots:
+        return {}
+    trace = model.memory.trace(state.memory)._asdict()
+    return trace | {"familiarity": model.memory.familiarity(state.memory)}
 
 
 class _Builder:

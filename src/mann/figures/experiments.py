@@ -197,6 +197,51 @@ def draw_many_classes(
     return figure
 
 
+class PeerLine(NamedTuple):
+    """A network that was taught numbers of things once; both in %, NaN where nothing was new."""
+
+    label: str
+    things: Sequence[int]
+    forced: Sequence[float]
+    known: Sequence[float]
+
+
+def draw_peers(lines: list[PeerLine]) -> Figure:
+    """Two panels against the number of things taught: right where a thing must be named, and known against new."""
+    figure, row = _row_of_panels(2, 10.8, 4.2)
+    colours = (BLUE, ORANGE, GREEN, VIOLET, GREY, YELLOW)
+    for axes, field, title in zip(
+        row,
+        ("forced", "known"),
+        ("Named right, if it must be named", "Known told from new (chance: 50 %)"),
+        strict=True,
+    ):
+        for line, colour in zip(lines, colours, strict=False):
+            axes.plot(
+                line.things,
+                getattr(line, field),
+                "o-",
+                color=colour,
+                linewidth=1.8,
+                markersize=4,
+                label=line.label,
+            )
+        ticks = sorted({count for line in lines for count in line.things})
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_ylim(0, 100)
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.set_xlabel("Things taught, one drawing of each")
+        axes.tick_params(labelleft=True)
+        tidy(axes)
+    row[0].set_ylabel("Right (%)")
+    row[1].set_ylabel("Average precision of “known” (%)")
+    handles, labels = row[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)
+    return figure
+
+
 class CostLine(NamedTuple):
     """What a step costs under one kind of access: a row per number of slots (`experiments.cost`)."""
 

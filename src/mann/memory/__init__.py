@@ -1,16 +1,23 @@
-"""External memories behind one small interface (`Memory`): LRUA, NTM, keys and values, least squares."""
+"""External memories behind one small interface (`Memory`): LRUA, dense and sparse; the NTM's; keys and values;
+least squares; and what people would take instead: prototypes, a matching network, causal attention."""
 
+from mann.memory.attention import Attention, AttentionConfig, AttentionState
 from mann.memory.base import Memory, MemoryConfig, MemoryTrace, NoMemory, NoMemoryConfig, SlotConfig
 from mann.memory.keyvalue import KeyValue, KeyValueConfig, KeyValueState
 from mann.memory.leastsquares import LeastSquares, LeastSquaresConfig, LeastSquaresState
 from mann.memory.lrua import LRUA, PAPER_MEMORY, LRUAConfig, LRUAState
+from mann.memory.matching import Matching, MatchingConfig
 from mann.memory.ntm import NTM, NTMConfig, NTMState
+from mann.memory.prototypes import Prototypes, PrototypesConfig, PrototypesState
 from mann.memory.sparse import Sparse, SparseConfig, SparseState
 
 __all__ = [
     "LRUA",
     "NTM",
     "PAPER_MEMORY",
+    "Attention",
+    "AttentionConfig",
+    "AttentionState",
     "KeyValue",
     "KeyValueConfig",
     "KeyValueState",
@@ -19,6 +26,8 @@ __all__ = [
     "LeastSquares",
     "LeastSquaresConfig",
     "LeastSquaresState",
+    "Matching",
+    "MatchingConfig",
     "Memory",
     "MemoryConfig",
     "MemoryTrace",
@@ -26,6 +35,9 @@ __all__ = [
     "NTMState",
     "NoMemory",
     "NoMemoryConfig",
+    "Prototypes",
+    "PrototypesConfig",
+    "PrototypesState",
     "SlotConfig",
     "Sparse",
     "SparseConfig",

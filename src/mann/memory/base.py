@@ -117,6 +117,23 @@ class Memory(Layer):
             r_t, what all heads read, of length `read_size`; and the state after the step.
         """
 
+    def needed(self, state: Any) -> int:
+        """How many slots, the first ones, the next step depends on: all of them, unless a memory knows better."""
+        return self.slots
+
+    def crop(self, state: Any, slots: int) -> Any:
+        """The state of a memory of the first slots alone, at least as many as are `needed`."""
+        raise MannError("Every step of this memory depends on all of its slots.")
+
+    def first_readout(self, readout: Linear, hidden: int) -> Linear:
+        """The output layer that training starts from: as it comes, or one that passes on what this memory tells.
+
+        Args:
+            readout: newly initialised, from (h_t, r_t) to the parameters of p(y_t).
+            hidden: length of h_t.
+        """
+        return readout
+
     @property
     def stands_alone(self) -> bool:
         """Whether it takes nothing from the controller, so that a whole episode can be done at once (`unroll`)."""
@@ -141,6 +158,14 @@ class Memory(Layer):
         """
         return None
 
+    def familiarity(self, state: Any) -> Float[Array, ""] | None:
+        """How alike the input of the last step is to the most similar of what is held; None if it cannot say.
+
+        Args:
+            state: after that step.
+        """
+        return None
+
     def kernel(self) -> MemoryKernel | None:
         """How the native kernel runs it; None (the default) if it does not know this memory."""
         return None
@@ -160,6 +185,8 @@ class MemoryConfig(Part):
 
     persists: ClassVar[bool] = True
     """Whether there is anything to keep from one episode to the next."""
+    takes_query: ClassVar[bool] = True
+    """Whether it is driven by a controller's query; if not, it works without a controller."""
 
     @abc.abstractmethod
     def build(self, query: int, inputs: tuple[int, int], *, key: PRNGKeyArray) -> Memory:
@@ -250,3 +277,15 @@ class NoMemory(Memory):
             start=lambda _: (jnp.zeros(0), jnp.zeros(0), jnp.zeros(0)),
             finish=lambda *_: (),
         )
+
+
+def pass_on(readout: Linear, hidden: int) -> Linear:
+    """An output layer that starts by passing on what a memory tells, number by number, and ignores h_t.
+
+    Args:
+        readout: newly initialised, from (h_t, r_t) to the parameters of p(y_t).
+        hidden: length of h_t.
+    """
+    inputs, outputs = readout.weight.shape
+    weight = jnp.concatenate([jnp.zeros((hidden, outputs)), jnp.eye(inputs - hidden, outputs)])
+    return eqx.tree_at(lambda layer: layer.weight, readout, weight)

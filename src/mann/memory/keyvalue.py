@@ -9,11 +9,12 @@ likely it is that x_t is something new.
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mann.errors import MannError, check_range
@@ -21,6 +22,7 @@ from mann.layers import Linear
 from mann.memory.addressing import normalise
 from mann.memory.base import Memory, MemoryTrace, SlotConfig
 
+CERTAIN = 4.0  # nats for "new" or "known" where all or none of the softmax says so, at the start of training
 TINY = 1e-4  # added to a blended value before its logarithm
 
 
@@ -28,6 +30,7 @@ TINY = 1e-4  # added to a blended value before its logarithm
 class KeyValueConfig(SlotConfig, kind="keyvalue"):
     """Pairs of key and label in a ring of slots, found by the key alone."""
 
+    takes_query: ClassVar[bool] = False
     slots: int = 256
     """Slots (M): pairs that are held; the oldest is overwritten."""
     width: int = 64
@@ -100,6 +103,20 @@ class KeyValue(Memory):
     def direct_size(self) -> int:
         return self.heads * self.width + self.labels
 
+    def first_readout(self, readout: Linear, hidden: int) -> Linear:
+        """From the logarithm of the blended value to its letters, and from "none of them" to "new".
+
+        With `rules_out`, a label in use is unlikely as far as "none of them" is likely.
+        """
+        outputs = readout.weight.shape[1]
+        letters = jnp.eye(self.labels, outputs) / self.heads
+        none = jnp.zeros((1, outputs)).at[0, self.labels :].set(2 * CERTAIN / self.heads)
+        rows = [jnp.zeros_like(letters), letters, none, jnp.zeros((1, outputs))]
+        told = jnp.concatenate([*rows, -CERTAIN * letters] if self.rules_out else rows)
+        weight = jnp.concatenate([jnp.zeros((hidden, outputs)), jnp.tile(told, (self.heads, 1))])
+        bias = jnp.zeros(outputs).at[self.labels :].set(-CERTAIN)
+        return eqx.tree_at(lambda layer: (layer.weight, layer.bias), readout, (weight, bias))
+
     def project(
         self, features: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
     ) -> Float[Array, "*time direct"]:
@@ -161,6 +178,14 @@ class KeyValue(Memory):
         told = jnp.concatenate(parts, axis=-1)
         return told.reshape(-1), weights[:, 1:]
 
+    def needed(self, state: KeyValueState) -> int:
+        """Those that hold a pair, and the one that is written next; they are filled in order."""
+        return min(self.slots, 1 + int(np.count_nonzero(state.written)))
+
+    def crop(self, state: KeyValueState, slots: int) -> KeyValueState:
+        keys, values, written, pending, weights = state
+        return KeyValueState(keys[:slots], values[:slots], written[:slots], pending, weights[:, :slots])
+
     @property
     def stands_alone(self) -> bool:
         return True
@@ -201,6 +226,16 @@ class KeyValue(Memory):
         written = settle(jnp.concatenate([state.written, numbers]))
         last = KeyValueState(settle(keys), settle(values), written, now[-1], settle(weights[-1].T).T)
         return reads, last
+
+    def similarity(
+        self, query: Float[Array, "query"], state: KeyValueState
+    ) -> Float[Array, "heads slots"] | None:
+        return jnp.einsum("hw,shw->hs", state.pending, state.keys)
+
+    def familiarity(self, state: KeyValueState) -> Float[Array, ""]:
+        """The largest cosine with a key that is held, as the mean over heads; −1 if none is."""
+        similarity = jnp.einsum("hw,shw->hs", state.pending, state.keys)
+        return jnp.mean(jnp.max(jnp.where(state.written > 0, similarity, -1.0), axis=-1))
 
     def trace(self, state: KeyValueState) -> MemoryTrace:
         newest = (state.written == jnp.max(state.written)) & (state.written > 0)

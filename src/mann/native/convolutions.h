@@ -2,44 +2,125 @@
 //
 // Every layer is a 3×3 convolution with zeros beyond the border, in steps of `stride`; then what one picture has in
 // all its places and maps is brought to mean 0 and variance 1; then a bias per map, and ReLU. Pictures do not meet, so
-// that a thread takes one picture through all layers while everything about it, and the weights, are in its cache.
+// that a thread takes a few of them through all layers while everything about them, and the weights, are in its cache.
 //
-// A layer's input lies in a frame of zeros, so that the three neighbours of a place in one row, with all their maps,
-// follow one another in memory: a row of outputs is then three products of overlapping rows with a third of the
-// weights each, and no matrix of patches is ever made.
+// Arrays are (places, pictures, maps): what a few pictures have in one place are the rows of a matrix. A place of the
+// output is then a sum of products of the places it sees with the weights of each, a place of the gradient of the input
+// one of the places that see it, and a gradient of weights one over pairs of places. No zeros of the border are
+// multiplied, and no matrix of patches is made but that of the picture itself, whose few channels would make too short
+// rows.
 #pragma once
 
 #include <vector>
 
 #include "config.h"
 #include "parallel.h"
+#include "tiles.h"
 
 namespace mann {
 
 constexpr float kVariance = 1e-5f;  // added to a variance, as in jax.nn.standardize
-constexpr int64_t kChunks = 8;      // parts of a batch with a weight gradient of their own, on any number of cores
-constexpr int kTileRows = kLanes == 16 ? 7 : kLanes == 8 ? 3 : 4, kTileVecs = kLanes == 16 ? 4 : 3;
+constexpr int64_t kParts = 8;       // parts of a batch with a weight gradient of their own, on any number of cores
+#ifndef MANN_PICTURES  // benchmarks/tried.py compares some
+#define MANN_PICTURES 8
+#endif
+constexpr int64_t kPictures = MANN_PICTURES;  // that a thread takes through the layers at a time; in tiles: kTile
+constexpr int64_t kMost = std::max(kPictures, kTile);
+
+// Lists of pairs: two places of a layer, or a place and the number of a neighbour; one list after the other.
+struct Pairs {
+  std::vector<Pair> pairs;
+  std::vector<int64_t> ends;
+
+  void add(int64_t left, int64_t right) { pairs.push_back({left, right}); }
+  void end() { ends.push_back(static_cast<int64_t>(pairs.size())); }
+  const Pair* begin(int64_t list) const { return pairs.data() + (list ? ends[list - 1] : 0); }
+  int64_t count(int64_t list) const { return ends[list] - (list ? ends[list - 1] : 0); }
+};
 
 struct Convolution {
   int64_t side, from, stride;  // places per side and maps of the input
   int64_t places, maps;        // places per side and maps of the output
   int64_t weights, values;     // where its weights and its normalised values begin
+  Pairs inputs;                // of each place of the output: places of the input and their neighbours' numbers
+  Pairs outputs;               // of each place of the input: places of the output and their neighbours' numbers
+  Pairs both;                  // of each neighbour: places of the input and of the output
 
-  int64_t rows() const { return stride * (places - 1) + 3; }           // of the framed input
-  int64_t frame() const { return rows() * from; }                      // numbers in a row of it
-  int64_t reach() const { return std::min(side, rows() - 1); }         // places per side that any output sees
+  // A picture with few channels is taken apart: its patches are the rows, and a place of the output sees one.
+  bool apart() const { return from % 16 > 0; }
+  int64_t taps() const { return apart() ? 1 : 9; }
+  int64_t seen() const { return (apart() ? places * places : side * side); }  // places of the input,
+  int64_t depth() const { return apart() ? 9 * from : from; }                 // with so many numbers each,
+  int64_t width() const { return round_up(depth(), 16); }                     // or padded so many
   int64_t size() const { return places * places * maps; }
+
+  void connect() {
+    for (int64_t p = 0; p < places * places && apart(); ++p) inputs.add(p, 0), inputs.end();
+    for (int64_t p = 0; p < places * places && apart(); ++p) outputs.add(p, 0), outputs.end();
+    for (int64_t p = 0; p < places * places && apart(); ++p) both.add(p, p);
+    if (apart()) return both.end();
+    std::vector<Pairs> by_input(side * side), by_tap(9);
+    for (int64_t p = 0; p < places * places; ++p, inputs.end())
+      for (int64_t tap = 0; tap < 9; ++tap) {
+        const int64_t i = input(p, tap);
+        if (i < 0) continue;
+        inputs.add(i, tap), by_input[i].add(p, tap), by_tap[tap].add(i, p);
+      }
+    for (const auto& [to, lists] : {std::pair(&outputs, &by_input), std::pair(&both, &by_tap)})
+      for (const Pairs& list : *lists) {
+        for (const Pair& pair : list.pairs) to->add(pair.left, pair.right);
+        to->end();
+      }
+  }
+
+  // The neighbour of a place of the output; −1 beyond the border.
+  int64_t input(int64_t place, int64_t tap) const {
+    const int64_t y = place / places * stride + tap / 3 - 1, x = place % places * stride + tap % 3 - 1;
+    return y < 0 || y >= side || x < 0 || x >= side ? -1 : y * side + x;
+  }
 };
 
-// C (+)= Σ_o A_o B_o, of which `tile` (vectors.h) is the case with a single o; the depth in words.
+// The layers of a call: their maps and strides are attributes, the rest follows.
+struct Stack {
+  std::vector<Convolution> layers;
+  int64_t pictures = 0, inputs = 0, weights = 0, biases = 0;
+  int64_t values = 0;  // of all layers but the first, whose values are computed again: that is faster than to store them
+  bool bfloat16 = false, tiled = false;
+
+  std::string read(Attributes& attributes) {
+    pictures = attributes.size("pictures"), bfloat16 = attributes.size("bfloat16");
+    tiled = bfloat16 && has_tiles();
+    const int64_t side = attributes.size("side"), channels = attributes.size("channels");
+    const auto maps = attributes.sizes("maps"), strides = attributes.sizes("strides");
+    inputs = side * side * channels;
+    if (maps.size() != strides.size() || maps.size() == 0 || !side || !channels) return "the sizes contradict one another";
+    for (size_t n = 0; n < maps.size(); ++n) {
+      if (maps[n] < 1 || maps[n] % 16 || strides[n] < 1) return "maps come in multiples of 16, strides are positive";
+      add(n ? layers.back().places : side, n ? layers.back().maps : channels, strides[n], maps[n]);
+    }
+    return "";
+  }
+
+  void add(int64_t side, int64_t from, int64_t stride, int64_t maps) {
+    const bool first = layers.empty();
+    layers.push_back({side, from, stride, (side + stride - 1) / stride, maps, weights, values, {}, {}, {}});
+    layers.back().connect();
+    weights += 9 * from * maps, biases += maps, values += first ? 0 : layers.back().size();
+  }
+
+  int64_t outputs() const { return layers.back().size(); }
+};
+
+// Σ A B over pairs of blocks: a block of A begins at a + a_step left, one of B at b + b_step right.
 template <class Precision, int Rows, int Vecs>
-void deep_tile(int64_t outer, int64_t depth, const float* a, int64_t a_row, int64_t a_col, int64_t a_outer,
-               const float* b, int64_t b_row, int64_t b_outer, float* c, int64_t c_row, bool accumulate) {
+void paired_tile(int64_t count, const Pair* pairs, int64_t depth, const float* a, int64_t a_step, int64_t a_row,
+                 int64_t a_col, const float* b, int64_t b_step, int64_t b_row, float* c, int64_t c_row,
+                 bool accumulate) {
   Vec sum[Rows][Vecs];
   for (int r = 0; r < Rows; ++r)
     for (int v = 0; v < Vecs; ++v) sum[r][v] = accumulate ? load(c + r * c_row + v * kLanes) : Vec{};
-  for (int64_t o = 0; o < outer; ++o, a += a_outer, b += b_outer) {
-    const float *left = a, *right = b;
+  for (int64_t n = 0; n < count; ++n) {
+    const float *left = a + a_step * pairs[n].left, *right = b + b_step * pairs[n].right;
     for (int64_t k = 0; k < depth; ++k, left += a_col, right += b_row) {
       Vec row[Vecs];
       for (int v = 0; v < Vecs; ++v) row[v] = load(right + v * kLanes);
@@ -51,203 +132,100 @@ void deep_tile(int64_t outer, int64_t depth, const float* a, int64_t a_row, int6
     for (int v = 0; v < Vecs; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
 }
 
+constexpr int kTileRows = kLanes == 16 ? 8 : 4, kTileVecs = 2;
+
 template <class Precision, int Rows = kTileRows, int Vecs = kTileVecs, class... Rest>
-void any_deep_tile(int64_t rows, int64_t vecs, Rest... rest) {
+void any_paired_tile(int64_t rows, int64_t vecs, Rest... rest) {
   if constexpr (Rows > 1)
-    if (rows < Rows) return any_deep_tile<Precision, Rows - 1, Vecs>(rows, vecs, rest...);
+    if (rows < Rows) return any_paired_tile<Precision, Rows - 1, Vecs>(rows, vecs, rest...);
   if constexpr (Vecs > 1)
-    if (vecs < Vecs) return any_deep_tile<Precision, Rows, Vecs - 1>(rows, vecs, rest...);
-  deep_tile<Precision, Rows, Vecs>(rest...);
+    if (vecs < Vecs) return any_paired_tile<Precision, Rows, Vecs - 1>(rows, vecs, rest...);
+  paired_tile<Precision, Rows, Vecs>(rest...);
 }
 
-template <class Precision = Float32>
-void deep_multiply(int64_t rows, int64_t outer, int64_t depth, int64_t columns, const float* a, int64_t a_row,
-                          int64_t a_col, int64_t a_outer, const float* b, int64_t b_row, int64_t b_outer, float* c,
-                          int64_t c_row, bool accumulate) {
+// The products of one list of pairs (rows × columns).
+template <class Precision>
+void multiply_pairs(const Pairs& pairs, int64_t list, int64_t rows, int64_t depth, int64_t columns, const float* a,
+                    int64_t a_step, int64_t a_row, int64_t a_col, const float* b, int64_t b_step, int64_t b_row,
+                    float* c, int64_t c_row, bool accumulate) {
+  if constexpr (std::is_same_v<Precision, Tiled>)
+    return multiply_in_tiles(rows, pairs.count(list), pairs.begin(list), depth, columns, a, a_step, a_row, b, b_step,
+                             b_row, c, c_row, accumulate);
   constexpr int64_t kWide = kTileVecs * kLanes;
   for (int64_t j = 0; j < columns; j += kWide)
     for (int64_t i = 0; i < rows; i += kTileRows)
-      any_deep_tile<Precision>(std::min<int64_t>(rows - i, kTileRows), std::min<int64_t>(columns - j, kWide) / kLanes,
-                               outer, depth, a + i * a_row, a_row, a_col, a_outer, b + j, b_row, b_outer,
-                               c + i * c_row + j, c_row, accumulate);
+      any_paired_tile<Precision>(std::min<int64_t>(rows - i, kTileRows),
+                                 std::min<int64_t>(columns - j, kWide) / kLanes, pairs.count(list), pairs.begin(list),
+                                 depth, a + i * a_row, a_step, a_row, a_col, b + j, b_step, b_row, c + i * c_row + j,
+                                 c_row, accumulate);
 }
 
-// The layers of a call: their maps and strides are attributes, the rest follows.
-struct Stack {
-  std::vector<Convolution> layers;
-  int64_t pictures = 0, inputs = 0, weights = 0, biases = 0, values = 0;
-  bool bfloat16 = false;
+// The products of a layer for N pictures, at a precision. What they multiply was packed by `rows` or `columns`.
+template <class P>
+struct Products {
+  static constexpr int64_t D = P::kDepth;
 
-  std::string read(Attributes& attributes) {
-    pictures = attributes.size("pictures"), bfloat16 = attributes.size("bfloat16");
-    const int64_t side = attributes.size("side"), channels = attributes.size("channels");
-    const auto maps = attributes.sizes("maps"), strides = attributes.sizes("strides");
-    inputs = side * side * channels;
-    if (maps.size() != strides.size() || maps.size() == 0 || !side || !channels) return "the sizes contradict one another";
-    for (size_t n = 0; n < maps.size(); ++n) {
-      const int64_t s = n ? layers.back().places : side, from = n ? layers.back().maps : channels;
-      if (maps[n] < 1 || maps[n] % 16 || strides[n] < 1) return "maps come in multiples of 16, strides are positive";
-      const int64_t places = (s + strides[n] - 1) / strides[n];
-      layers.push_back({s, from, strides[n], places, maps[n], weights, values});
-      weights += 9 * from * maps[n], biases += maps[n], values += layers.back().size();
-    }
-    return "";
-  }
-  int64_t outputs() const { return layers.back().size(); }
-};
-
-// The framed input of a layer: `inner` are its values without a frame.
-inline void put_into_frame(const Convolution& layer, const float* inner, float* framed) {
-  std::fill_n(framed, layer.rows() * layer.frame(), 0.0f);
-  for (int64_t y = 0; y < layer.reach(); ++y)
-    std::copy_n(inner + y * layer.side * layer.from, layer.reach() * layer.from,
-                framed + (y + 1) * layer.frame() + layer.from);
-}
-
-// The other way round; what no output sees is 0.
-inline void take_from_frame(const Convolution& layer, const float* framed, float* inner) {
-  std::fill_n(inner, layer.side * layer.side * layer.from, 0.0f);
-  for (int64_t y = 0; y < layer.reach(); ++y)
-    std::copy_n(framed + (y + 1) * layer.frame() + layer.from, layer.reach() * layer.from,
-                inner + y * layer.side * layer.from);
-}
-
-// max(v + b, 0) for the normalised values v of a layer.
-inline void activate(const Convolution& layer, const float* values, const float* bias, float* to) {
-  for (int64_t m = 0; m < layer.maps; m += kLanes) {
-    const Vec b = load(bias + m);
-    for (int64_t i = m; i < layer.size(); i += layer.maps) {
-      const Vec v = load(values + i) + b;
-      store(to + i, v > 0 ? v : Vec{});
-    }
-  }
-}
-
-// The products of a layer, for one picture. In single precision: what is packed is the plain weights.
-struct SinglePrecision {
-  static int64_t scratch(const Convolution&) { return 0; }
-  static void pack(const Convolution& layer, const float* weights, float* to) {
-    std::copy_n(weights, 9 * layer.from * layer.maps, to);
-  }
-  static void pack_turned(const Convolution& layer, const float* turned, float* to) {
-    std::copy_n(turned, 9 * layer.from * layer.maps, to);
-  }
-
-  static void forward(const Convolution& layer, const float* framed, const float* packed, float* z, float*) {
-    const int64_t row = 3 * layer.from;
-    for (int64_t y = 0; y < layer.places; ++y)
-      deep_multiply(layer.places, 3, row, layer.maps, framed + y * layer.stride * layer.frame(),
-                    layer.stride * layer.from, 1, layer.frame(), packed, layer.maps, row * layer.maps,
-                    z + y * layer.places * layer.maps, layer.maps, false);
-  }
-
-  static void backward_weights(const Convolution& layer, const float* framed, const float* d, float* dweights, float*) {
-    const int64_t row = 3 * layer.from;
-    for (int64_t dy = 0; dy < 3; ++dy)
-      deep_multiply(row, layer.places, layer.places, layer.maps, framed + dy * layer.frame(), 1,
-                    layer.stride * layer.from, layer.stride * layer.frame(), d, layer.maps, layer.places * layer.maps,
-                    dweights + dy * row * layer.maps, layer.maps, true);
-  }
-
-  // By each of the nine neighbours, since those of different outputs overlap.
-  static void backward_input(const Convolution& layer, const float* packed, const float* d, float* dframed, float*) {
-    for (int64_t tap = 0; tap < 9; ++tap)
-      for (int64_t y = 0; y < layer.places; ++y) {
-        const float *a = d + y * layer.places * layer.maps, *b = packed + tap * layer.maps * layer.from;
-        float* c = dframed + (y * layer.stride + tap / 3) * layer.frame() + tap % 3 * layer.from;
-        if (layer.from % kLanes == 0) {
-          deep_multiply(layer.places, 1, layer.maps, layer.from, a, layer.maps, 1, 0, b, layer.from, 0, c,
-                        layer.stride * layer.from, true);
-        } else {  // the channels of a picture: one at a time
-          for (int64_t x = 0; x < layer.places; ++x)
-            for (int64_t f = 0; f < layer.from; ++f)
-              for (int64_t m = 0; m < layer.maps; ++m)
-                c[x * layer.stride * layer.from + f] += a[x * layer.maps + m] * b[m * layer.from + f];
-        }
-      }
-  }
-};
-
-// In bfloat16, for layers whose input has whole vectors of maps. A word holds two maps of the input, two of the
-// output, or two places of a row, as the depth of each product asks.
-struct HalfPrecision {
-  using P = Bfloat16;
-  static int64_t pairs(const Convolution& layer) { return (layer.places + 1) / 2; }
-  static int64_t scratch(const Convolution& layer) {
-    const int64_t ahead = layer.rows() * layer.frame() / 2;
-    const int64_t back = layer.rows() * 3 * pairs(layer) * layer.from + layer.places * pairs(layer) * layer.maps;
-    return std::max({ahead, back, layer.size() / 2}) + kLanes;
-  }
-
-  // (depth × columns) to words: two rows make one.
-  static void pack_matrix(int64_t depth, int64_t columns, const float* from, float* to) {
-    for (int64_t k = 0; k < depth; k += 2, to += columns)
+  // (depth × columns) to words: D rows make one.
+  static void matrix(int64_t depth, int64_t columns, const float* from, float* to) {
+    for (int64_t k = 0; k < depth; k += D, to += columns)
       for (int64_t j = 0; j < columns; j += kLanes)
-        store(to + j, P::words(load(from + k * columns + j), load(from + (k + 1) * columns + j)));
-  }
-  static void pack(const Convolution& layer, const float* weights, float* to) {
-    pack_matrix(9 * layer.from, layer.maps, weights, to);
-  }
-  static void pack_turned(const Convolution& layer, const float* turned, float* to) {
-    pack_matrix(9 * layer.maps, layer.from, turned, to);
+        store(to + j, P::words(load(from + k * columns + j), load(from + (k + D - 1) * columns + j)));
   }
 
-  // Numbers that follow one another, two to a word.
-  static void pack_line(int64_t count, const float* from, float* to) {
-    int64_t i = 0;
-#if defined(__AVX512BF16__) && !defined(MANN_PORTABLE)
-    for (; i + 32 <= count; i += 32)
-      store(to + i / 2, reinterpret_cast<Vec>(_mm512_cvtne2ps_pbh(load(from + i + 16), load(from + i))));
-#endif
-    for (; i < count; i += 2) to[i / 2] = P::word(from + i, 1, i + 1 == count);
+  // x (places, N, depth): words of numbers that follow one another, for `forward` and `backward_input`.
+  static const float* rows(int64_t count, const float* x, float* scratch) {
+    if constexpr (D == 1) return x;
+    P::row(count, x, scratch);
+    return scratch;
   }
 
-  static void forward(const Convolution& layer, const float* framed, const float* packed, float* z, float* scratch) {
-    const int64_t from = layer.from / 2, frame = layer.frame() / 2, row = 3 * from;
-    pack_line(layer.rows() * layer.frame(), framed, scratch);
-    for (int64_t y = 0; y < layer.places; ++y)
-      deep_multiply<P>(layer.places, 3, row, layer.maps, scratch + y * layer.stride * frame, layer.stride * from, 1,
-                       frame, packed, layer.maps, row * layer.maps, z + y * layer.places * layer.maps, layer.maps,
-                       false);
+  // x (places, N, width): words of two pictures, for `backward_weights`.
+  static const float* columns(int64_t places, int64_t N, int64_t width, const float* x, float* scratch) {
+    if constexpr (D == 1) return x;
+    float* to = scratch;
+    for (int64_t p = 0; p < places; ++p, x += N * width)
+      for (int64_t n = 0; n < N; n += 2, to += width)
+        for (int64_t j = 0; j < width; j += kLanes)
+          store(to + j, P::words(load(x + n * width + j), n + 1 < N ? load(x + (n + 1) * width + j) : Vec{}));
+    return scratch;
   }
 
-  static void backward_weights(const Convolution& layer, const float* framed, const float* d, float* dweights,
-                               float* scratch) {
-    const int64_t n = pairs(layer), from = layer.from, maps = layer.maps, s = layer.stride;
-    float *inputs = scratch, *outputs = scratch + layer.rows() * 3 * n * from;
-    for (int64_t r = 0; r < layer.rows(); ++r)
-      for (int64_t dx = 0; dx < 3; ++dx)
-        for (int64_t pair = 0; pair < n; ++pair) {
-          const float* first = framed + r * layer.frame() + (2 * pair * s + dx) * from;
-          interleave(from, first, 2 * pair + 1 < layer.places ? first + s * from : nullptr,
-                     inputs + ((r * 3 + dx) * n + pair) * from);
-        }
-    for (int64_t y = 0; y < layer.places; ++y)
-      for (int64_t pair = 0; pair < n; ++pair) {
-        const float* first = d + (y * layer.places + 2 * pair) * maps;
-        interleave(maps, first, 2 * pair + 1 < layer.places ? first + maps : nullptr, outputs + (y * n + pair) * maps);
-      }
-    for (int64_t tap = 0; tap < 9; ++tap)
-      deep_multiply<P>(from, layer.places, n, maps, inputs + (tap / 3 * 3 + tap % 3) * n * from, 1, from,
-                       s * 3 * n * from, outputs, maps, n * maps, dweights + tap * from * maps, maps, true);
+  // The input of `backward_weights`: for tiles (places, depth, N) where these are whole tiles, or half ones.
+  static bool turned(int64_t N) { return std::is_same_v<P, Tiled> && N % kTile == 0; }
+  static const float* left(int64_t places, int64_t N, int64_t width, const float* x, float* scratch) {
+    if (!turned(N)) return columns(places, N, width, x, scratch);
+    for (int64_t p = 0; p < places; ++p)
+      for (int64_t j = 0; j < width; ++j)
+        pack_words(N, 1, x + p * N * width + j, width, 0, scratch + (p * width + j) * (N / 2), 1);
+    return scratch;
   }
 
-  static void backward_input(const Convolution& layer, const float* packed, const float* d, float* dframed,
-                             float* scratch) {
-    const int64_t maps = layer.maps / 2;
-    pack_line(layer.size(), d, scratch);
-    for (int64_t tap = 0; tap < 9; ++tap)
-      for (int64_t y = 0; y < layer.places; ++y)
-        deep_multiply<P>(layer.places, 1, maps, layer.from, scratch + y * layer.places * maps, maps, 1, 0,
-                         packed + tap * maps * layer.from, layer.from, 0,
-                         dframed + (y * layer.stride + tap / 3) * layer.frame() + tap % 3 * layer.from,
-                         layer.stride * layer.from, true);
+  static void forward(const Convolution& layer, int64_t N, const float* x, const float* weights, float* z) {
+    const int64_t deep = words<P>(layer.depth()), maps = layer.maps;
+    for (int64_t p = 0; p < layer.places * layer.places; ++p)
+      multiply_pairs<P>(layer.inputs, p, N, deep, maps, x, N * deep, deep, 1, weights, deep * maps, maps,
+                        z + p * N * maps, maps, false);
   }
 
- private:
-  static void interleave(int64_t count, const float* first, const float* second, float* to) {
-    for (int64_t j = 0; j < count; j += kLanes)
-      store(to + j, P::words(load(first + j), second ? load(second + j) : Vec{}));
+  static void backward_input(const Convolution& layer, int64_t N, const float* d, const float* turned, float* dx) {
+    const int64_t deep = words<P>(layer.maps), width = layer.width();
+    for (int64_t p = 0; p < layer.seen(); ++p)
+      multiply_pairs<P>(layer.outputs, p, N, deep, width, d, N * deep, deep, 1, turned, deep * width, width,
+                        dx + p * N * width, width, false);
+  }
+
+  static void backward_weights(const Convolution& layer, int64_t N, const float* x, const float* d, float* dweights) {
+    using InVectors = std::conditional_t<std::is_same_v<P, Tiled>, Bfloat16, P>;
+    const int64_t deep = words<P>(N), depth = layer.depth(), maps = layer.maps;
+    for (int64_t tap = 0; tap < layer.taps(); ++tap) {
+      float* to = dweights + tap * depth * maps;
+      if (turned(N))
+        multiply_pairs<P>(layer.both, tap, depth, deep, maps, x, deep * depth, deep, 1, d, deep * maps, maps, to, maps,
+                          true);
+      else
+        multiply_pairs<InVectors>(layer.both, tap, depth, deep, maps, x, deep * depth, 1, depth, d, deep * maps, maps,
+                                  to, maps, true);
+    }
   }
 };
 
@@ -255,124 +233,216 @@ class Convolutions {
  public:
   explicit Convolutions(const Stack& stack) : stack_(stack) {
     for (const auto& layer : stack.layers) {
-      frame_ = std::max(frame_, layer.rows() * layer.frame());
-      largest_ = std::max({largest_, layer.size(), layer.side * layer.side * layer.from});
-      products(layer, [&](auto kind) { scratch_ = std::max(scratch_, kind.scratch(layer)); });
+      largest_ = std::max({largest_, layer.size(), layer.seen() * layer.width()});
+      turned_.push_back(turned_weights_);
+      turned_weights_ += layer.taps() * layer.width() * layer.maps;
     }
+    const Convolution& first = stack.layers[0];
+    for (int64_t p = 0; p < first.seen(); ++p)
+      for (int64_t tap = 0; tap < (first.apart() ? 9 : 1); ++tap)
+        neighbours_.push_back(first.apart() ? first.input(p, tap) : p);
   }
 
-  // All weights, and those of each of the nine neighbours with their axes exchanged, as the products take them.
+  int64_t turned_weights() const { return turned_weights_; }
+
+  // All weights, and those of each neighbour with their axes exchanged, as the products take them.
   void pack(const float* weights, float* to) const {
     for (const auto& layer : stack_.layers)
-      products(layer, [&](auto kind) { kind.pack(layer, weights + layer.weights, to + layer.weights); });
+      products(layer, [&](auto kind) {
+        kind.matrix(9 * layer.from, layer.maps, weights + layer.weights, to + layer.weights);
+      });
   }
   void pack_turned(const float* weights, float* to) const {
-    Buffer turned(stack_.weights, false);
-    for (const auto& layer : stack_.layers) {
-      const float* from = weights + layer.weights;
-      for (int64_t tap = 0; tap < 9; ++tap)
-        for (int64_t f = 0; f < layer.from; ++f)
-          for (int64_t m = 0; m < layer.maps; ++m)
-            turned[(tap * layer.maps + m) * layer.from + f] = from[(tap * layer.from + f) * layer.maps + m];
-      products(layer, [&](auto kind) { kind.pack_turned(layer, turned, to + layer.weights); });
-    }
-  }
-
-  // values: the normalised values of all layers; scales: 1 / standard deviation of each.
-  void forward(const float* picture, const float* packed, const float* biases, float* values, float* scales,
-               float* outputs) const {
-    Buffer framed(frame_, false), inner(largest_, false), scratch(scratch_, false);
-    std::copy_n(picture, stack_.inputs, static_cast<float*>(inner));
+    Buffer turned(turned_weights_);
     for (size_t n = 0; n < stack_.layers.size(); ++n) {
       const Convolution& layer = stack_.layers[n];
-      put_into_frame(layer, inner, framed);
-      float* z = values + layer.values;
-      products(layer, [&](auto kind) { kind.forward(layer, framed, packed + layer.weights, z, scratch); });
-      scales[n] = normalise(layer.size(), z);
-      const bool last = n + 1 == stack_.layers.size();
-      activate(layer, z, biases, last ? outputs : static_cast<float*>(inner));
-      biases += layer.maps;
+      const float* from = weights + layer.weights;
+      const int64_t width = layer.width();
+      for (int64_t tap = 0; tap < layer.taps(); ++tap)
+        for (int64_t f = 0; f < layer.depth(); ++f)
+          for (int64_t m = 0; m < layer.maps; ++m)
+            turned[(tap * layer.maps + m) * width + f] = from[(tap * layer.depth() + f) * layer.maps + m];
+      products(layer, [&](auto kind) { kind.matrix(layer.taps() * layer.maps, width, turned, to + turned_[n]); });
     }
   }
 
-  // Adds to dweights and dbiases; dpicture may be null.
-  void backward(const float* picture, const float* turned, const float* biases, const float* values,
-                const float* scales, const float* doutputs, float* dweights, float* dbiases, float* dpicture) const {
-    Buffer framed(frame_, false), dframed(frame_, false), inner(largest_, false), d(largest_, false);
-    Buffer scratch(scratch_, false);
-    std::copy_n(doutputs, stack_.outputs(), static_cast<float*>(d));
+  // N pictures. values: the normalised values of all layers but the first, for each layer (places, N, maps);
+  // moments: mean and 1 / standard deviation of each layer for each picture.
+  void forward(int64_t N, const float* pictures, const float* packed, const float* biases, float* values,
+               float* moments, float* outputs) const {
+    Buffer z(N * largest_, false), inner(N * largest_, false), scratch(N * largest_, false);
+    spread(N, pictures, inner);
+    for (size_t n = 0; n < stack_.layers.size(); ++n) {
+      const Convolution& layer = stack_.layers[n];
+      float *to = n ? values + N * layer.values : static_cast<float*>(z), *moment = moments + 2 * N * n;
+      multiply(layer, N, inner, packed, to, scratch);
+      measure(layer, N, to, moment);
+      normalise(layer, N, moment, biases, to, inner);
+      biases += layer.maps;
+    }
+    const Convolution& last = stack_.layers.back();
+    for (int64_t p = 0; p < last.places * last.places; ++p)
+      for (int64_t n = 0; n < N; ++n)
+        std::copy_n(inner + (p * N + n) * last.maps, last.maps, outputs + n * last.size() + p * last.maps);
+  }
+
+  // Adds to dweights and dbiases; dpictures may be null.
+  void backward(int64_t N, const float* pictures, const float* packed, const float* turned, const float* biases,
+                const float* values, const float* moments, const float* doutputs, float* dweights, float* dbiases,
+                float* dpictures) const {
+    const Convolution &first = stack_.layers[0], &last = stack_.layers.back();
+    Buffer one(N * largest_, false), two(N * largest_, false), three(N * largest_, false);
+    Buffer start(N * first.seen() * first.depth(), false), v_first(N * first.size(), false);
+    Buffer scratch(N * largest_, false), other(N * largest_, false);
+    float *d = one, *dx = two, *inner = three;
+    for (int64_t p = 0; p < last.places * last.places; ++p)
+      for (int64_t n = 0; n < N; ++n)
+        std::copy_n(doutputs + n * last.size() + p * last.maps, last.maps, d + (p * N + n) * last.maps);
+
     int64_t bias = stack_.biases;
     for (size_t n = stack_.layers.size(); n-- > 0;) {
       const Convolution& layer = stack_.layers[n];
       bias -= layer.maps;
-      unnormalise(layer, values + layer.values, biases + bias, scales[n], d, dbiases + bias);
-      const float* input = picture;
-      if (n) {
+      if (n > 1) {
         const Convolution& before = stack_.layers[n - 1];
-        activate(before, values + before.values, biases + bias - before.maps, inner);
-        input = inner;
+        activate(before, N, values + N * before.values, biases + bias - before.maps, inner);
+      } else if (n == 1 || stack_.layers.size() == 1) {  // the first layer again
+        spread(N, pictures, start);
+        multiply(first, N, start, packed, v_first, scratch);
+        normalise(first, N, moments, biases, v_first, inner);
       }
-      put_into_frame(layer, input, framed);
+      const float* v = n ? values + N * layer.values : static_cast<float*>(v_first);
+      unnormalise(layer, N, v, biases + bias, moments + 2 * N * n, d, dbiases + bias);
       products(layer, [&](auto kind) {
-        kind.backward_weights(layer, framed, d, dweights + layer.weights, scratch);
-        if (n == 0 && !dpicture) return;
-        std::fill_n(static_cast<float*>(dframed), layer.rows() * layer.frame(), 0.0f);
-        kind.backward_input(layer, turned + layer.weights, d, dframed, scratch);
+        const float* x = kind.left(layer.seen(), N, layer.depth(), n ? inner : static_cast<float*>(start), scratch);
+        const float* right = kind.columns(layer.places * layer.places, N, layer.maps, d, other);
+        kind.backward_weights(layer, N, x, right, dweights + layer.weights);
+        if (n == 0 && !dpictures) return;
+        kind.backward_input(layer, N, kind.rows(N * layer.size(), d, scratch), turned + turned_[n], dx);
       });
-      if (n == 0 && !dpicture) return;
-      take_from_frame(layer, dframed, n ? static_cast<float*>(d) : dpicture);
+      std::swap(d, dx);
     }
+    if (dpictures) gather(N, d, dpictures);
   }
 
  private:
-  static float normalise(int64_t size, float* z) {
-    float sum = 0, square = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < size; ++i) sum += z[i];
-    const float mean = sum / static_cast<float>(size);
-#pragma omp simd reduction(+ : square)
-    for (int64_t i = 0; i < size; ++i) square += (z[i] - mean) * (z[i] - mean);
-    const float scale = 1 / std::sqrt(square / static_cast<float>(size) + kVariance);
-#pragma omp simd
-    for (int64_t i = 0; i < size; ++i) z[i] = (z[i] - mean) * scale;
-    return scale;
+  // The input of the first layer: pictures, or their patches.
+  void spread(int64_t N, const float* pictures, float* to) const {
+    const Convolution& layer = stack_.layers[0];
+    const int64_t from = layer.from, taps = neighbours_.size() / layer.seen();
+    for (int64_t p = 0; p < layer.seen(); ++p) {
+      const int64_t* neighbours = neighbours_.data() + p * taps;
+      for (int64_t n = 0; n < N; ++n)
+        for (int64_t tap = 0; tap < taps; ++tap, to += from) {
+          const float* source = pictures + n * stack_.inputs + std::max<int64_t>(neighbours[tap], 0) * from;
+          for (int64_t f = 0; f < from; ++f) to[f] = neighbours[tap] < 0 ? 0 : source[f];
+        }
+    }
   }
 
-  // d: the gradient of a layer's outputs, replaced by that of its products. Vectors by hand: the compiler does not
-  // see that the arrays are apart.
-  static void unnormalise(const Convolution& layer, const float* v, const float* bias, float scale, float* d,
-                          float* dbias) {
-    const int64_t size = layer.size(), maps = layer.maps;
-    Vec sums{}, alongs{};
-    for (int64_t m = 0; m < maps; m += kLanes) {
-      const Vec b = load(bias + m);
-      Vec db{};
-      for (int64_t i = m; i < size; i += maps) {
-        const Vec value = load(v + i), g = value + b > 0 ? load(d + i) : Vec{};
-        store(d + i, g);
-        db += g;
-        alongs += g * value;
-      }
-      sums += db;
-      store(dbias + m, load(dbias + m) + db);
+  // The other way round, for gradients; rows of `from` are padded.
+  void gather(int64_t N, const float* from, float* pictures) const {
+    const Convolution& layer = stack_.layers[0];
+    const int64_t channels = layer.from, taps = neighbours_.size() / layer.seen();
+    std::fill_n(pictures, N * stack_.inputs, 0.0f);
+    for (int64_t p = 0; p < layer.seen(); ++p)
+      for (int64_t n = 0; n < N; ++n, from += layer.width())
+        for (int64_t tap = 0; tap < taps; ++tap) {
+          const int64_t i = neighbours_[p * taps + tap];
+          for (int64_t f = 0; f < channels && i >= 0; ++f)
+            pictures[n * stack_.inputs + i * channels + f] += from[tap * channels + f];
+        }
+  }
+
+  void multiply(const Convolution& layer, int64_t N, const float* x, const float* packed, float* z,
+                float* scratch) const {
+    products(layer, [&](auto kind) {
+      kind.forward(layer, N, kind.rows(N * layer.seen() * layer.depth(), x, scratch), packed + layer.weights, z);
+    });
+  }
+
+  // Call work(n, m, i) for every vector of an array (places, N, maps), in the order of memory: that of picture n with
+  // maps from m on, at i.
+  template <class Work>
+  static void each(const Convolution& layer, int64_t N, const Work& work) {
+    int64_t i = 0;
+    for (int64_t p = 0; p < layer.places * layer.places; ++p)
+      for (int64_t n = 0; n < N; ++n)
+        for (int64_t m = 0; m < layer.maps; m += kLanes, i += kLanes) work(n, m, i);
+  }
+
+  static void measure(const Convolution& layer, int64_t N, const float* z, float* moments) {
+    const float size = static_cast<float>(layer.size());
+    Vec sums[kMost] = {}, squares[kMost] = {};
+    each(layer, N, [&](int64_t n, int64_t, int64_t i) { sums[n] += load(z + i); });
+    for (int64_t n = 0; n < N; ++n) moments[2 * n] = total(sums[n]) / size;
+    each(layer, N, [&](int64_t n, int64_t, int64_t i) {
+      const Vec apart = load(z + i) - moments[2 * n];
+      squares[n] += apart * apart;
+    });
+    for (int64_t n = 0; n < N; ++n) moments[2 * n + 1] = 1 / std::sqrt(total(squares[n]) / size + kVariance);
+  }
+
+  // Normalised values v in place of z, and max(v + b, 0) in `to`.
+  static void normalise(const Convolution& layer, int64_t N, const float* moments, const float* bias, float* z,
+                        float* to) {
+    each(layer, N, [&](int64_t n, int64_t m, int64_t i) {
+      const Vec v = (load(z + i) - moments[2 * n]) * moments[2 * n + 1], sum = v + load(bias + m);
+      store(z + i, v);
+      store(to + i, sum > 0 ? sum : Vec{});
+    });
+  }
+
+  static void activate(const Convolution& layer, int64_t N, const float* v, const float* bias, float* to) {
+    each(layer, N, [&](int64_t, int64_t m, int64_t i) {
+      const Vec sum = load(v + i) + load(bias + m);
+      store(to + i, sum > 0 ? sum : Vec{});
+    });
+  }
+
+  // d: the gradient of a layer's outputs, replaced by that of its products.
+  static void unnormalise(const Convolution& layer, int64_t N, const float* v, const float* bias, const float* moments,
+                          float* d, float* dbias) {
+    const float size = static_cast<float>(layer.size());
+    Vec sums[kMost] = {}, alongs[kMost] = {};
+    each(layer, N, [&](int64_t n, int64_t m, int64_t i) {
+      const Vec value = load(v + i), g = value + load(bias + m) > 0 ? load(d + i) : Vec{};
+      store(d + i, g);
+      store(dbias + m, load(dbias + m) + g);
+      sums[n] += g;
+      alongs[n] += g * value;
+    });
+    float means[kMost], slopes[kMost];
+    for (int64_t n = 0; n < N; ++n) {
+      const float scale = moments[2 * n + 1];
+      means[n] = scale * total(sums[n]) / size, slopes[n] = scale * total(alongs[n]) / size;
     }
-    float sum = 0, along = 0;
-    for (int l = 0; l < kLanes; ++l) sum += sums[l], along += alongs[l];
-    const float mean = scale * sum / static_cast<float>(size), slope = scale * along / static_cast<float>(size);
-    for (int64_t i = 0; i < size; i += kLanes) store(d + i, scale * load(d + i) - mean - slope * load(v + i));
+    each(layer, N, [&](int64_t n, int64_t, int64_t i) {
+      store(d + i, moments[2 * n + 1] * load(d + i) - means[n] - slopes[n] * load(v + i));
+    });
+  }
+
+  static float total(Vec lanes) {
+    float sum = 0;
+    for (int l = 0; l < kLanes; ++l) sum += lanes[l];
+    return sum;
   }
 
   // Call with the products of a layer: bfloat16 wants whole vectors of maps on both sides.
   template <class Call>
   void products(const Convolution& layer, const Call& call) const {
-    if (stack_.bfloat16 && layer.from % 16 == 0)
-      call(HalfPrecision{});
+    if (stack_.tiled && !layer.apart())
+      call(Products<Tiled>{});
+    else if (stack_.bfloat16 && !layer.apart())
+      call(Products<Bfloat16>{});
     else
-      call(SinglePrecision{});
+      call(Products<Float32>{});
   }
 
   const Stack& stack_;
-  int64_t frame_ = 0, largest_ = 0, scratch_ = 0;
+  int64_t largest_ = 0, turned_weights_ = 0;
+  std::vector<int64_t> turned_;      // where the turned weights of each layer begin
+  std::vector<int64_t> neighbours_;  // in the picture, of each place that the first layer sees; −1 beyond the border
 };
 
 }  // namespace mann

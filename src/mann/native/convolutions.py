@@ -70,9 +70,10 @@ def _call(
 
 
 def _forward(stack: _Stack, record: bool, *arrays: Array) -> list[Array]:
-    """The features, and if asked for what the backward pass needs."""
+    """The features, and if asked for what the backward pass needs: the normalised values of all layers but the
+    first, and two moments of each layer."""
     P, values = stack.pictures, stack.values
-    shapes = [(P, values[-1]), (P, sum(values) * record), (P, len(values) * record)]
+    shapes = [(P, values[-1]), (P, sum(values[1:]) * record), (P, 2 * len(values) * record)]
     return _call("forward", stack, shapes, "recorded", record, *arrays)
 
 
@@ -82,19 +83,19 @@ def _convolve(stack: _Stack, x: Array, weights: Array, biases: Array) -> Array:
 
 
 def _convolve_forward(stack: _Stack, x: Any, weights: Any, biases: Any) -> tuple[Array, Any]:
-    outputs, values, scales = _forward(stack, True, x.value, weights.value, biases.value)
-    return outputs, (x.value, weights.value, biases.value, values, scales, jnp.zeros((int(x.perturbed), 0)))
+    outputs, values, moments = _forward(stack, True, x.value, weights.value, biases.value)
+    return outputs, (x.value, weights.value, biases.value, values, moments, jnp.zeros((int(x.perturbed), 0)))
 
 
 def _convolve_backward(stack: _Stack, residuals: Any, gradient: Any) -> tuple[Array, Array, Array]:
-    x, weights, biases, values, scales, perturbed = residuals
+    x, weights, biases, values, moments, perturbed = residuals
     if isinstance(gradient, jax.custom_derivatives.SymbolicZero):
         return jnp.zeros_like(x), jnp.zeros_like(weights), jnp.zeros_like(biases)
     to_pictures = bool(
         len(perturbed)
     )  # pictures seldom want a gradient, and it is left out where they do not
     shapes = [weights.shape, biases.shape, (len(x), x.shape[1] * to_pictures)]
-    arrays = (x, weights, biases, values, scales, gradient)
+    arrays = (x, weights, biases, values, moments, gradient)
     dweights, dbiases, dx = _call("backward", stack, shapes, "to_pictures", to_pictures, *arrays)
     return dx if to_pictures else jnp.zeros_like(x), dweights, dbiases
 

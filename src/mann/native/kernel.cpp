@@ -21,6 +21,7 @@
 #include "ntm.h"
 #include "parallel.h"
 #include "sparse.h"
+#include "weights.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace mann {
@@ -390,6 +391,17 @@ ffi::Error read_stack(ffi::Dictionary dictionary, Stack& stack, bool& option, st
   return problem.empty() ? ffi::Error::Success() : ffi::Error::InvalidArgument("mann: " + problem);
 }
 
+// Run work(first, pictures, part) for a few pictures at a time, those of one part one after the other. Forward and
+// backward go through the same ones, since what is recorded is laid out by them.
+template <class Work>
+void for_pictures(ffi::ThreadPool pool, const Stack& stack, const Work& work) {
+  const int64_t most = stack.tiled ? kTile : kPictures, few = (stack.pictures + most - 1) / most;
+  const int64_t size = std::max<int64_t>((few + kParts - 1) / kParts * most, 1);
+  for_blocks(pool, stack.pictures, size, [&](int64_t first, int64_t rows) {
+    for (int64_t n = 0; n < rows; n += most) work(first + n, std::min<int64_t>(most, rows - n), first / size);
+  });
+}
+
 ffi::Error convolutions_forward(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::RemainingArgs args,
                                 ffi::RemainingRets rets) {
   Stack stack;
@@ -399,16 +411,15 @@ ffi::Error convolutions_forward(ffi::ThreadPool pool, ffi::Dictionary attributes
   Buffers next(args, rets);
   const In pictures = next.in(P, stack.inputs), weights = next.in(1, stack.weights), biases = next.in(1, stack.biases);
   const Out outputs = next.out(P, stack.outputs()), values = next.out(P, recorded ? stack.values : 0),
-            scales = next.out(P, recorded ? L : 0);
+            moments = next.out(P, recorded ? 2 * L : 0);
   if (const auto error = next.error(); error.failure()) return error;
   const Convolutions convolutions(stack);
   Buffer packed(stack.weights, false);
   convolutions.pack(weights.data, packed);
-  for_blocks(pool, P, (P + kChunks - 1) / kChunks, [&](int64_t first, int64_t rows) {
-    Buffer value(stack.values, false), scale(L, false);
-    for (int64_t p = first; p < first + rows; ++p)
-      convolutions.forward(pictures[p], packed, biases.data, recorded ? values[p] : static_cast<float*>(value),
-                           recorded ? scales[p] : static_cast<float*>(scale), outputs[p]);
+  for_pictures(pool, stack, [&](int64_t first, int64_t rows, int64_t) {
+    Buffer value(recorded ? 0 : rows * stack.values, false), moment(rows * 2 * L, false);
+    convolutions.forward(rows, pictures[first], packed, biases.data, recorded ? values[first] : static_cast<float*>(value),
+                         recorded ? moments[first] : static_cast<float*>(moment), outputs[first]);
   });
   return ffi::Error::Success();
 }
@@ -421,25 +432,25 @@ ffi::Error convolutions_backward(ffi::ThreadPool pool, ffi::Dictionary attribute
   const int64_t P = stack.pictures, L = static_cast<int64_t>(stack.layers.size());
   Buffers next(args, rets);
   const In pictures = next.in(P, stack.inputs), weights = next.in(1, stack.weights), biases = next.in(1, stack.biases),
-           values = next.in(P, stack.values), scales = next.in(P, L), doutputs = next.in(P, stack.outputs());
+           values = next.in(P, stack.values), moments = next.in(P, 2 * L), doutputs = next.in(P, stack.outputs());
   const Out dweights = next.out(1, stack.weights), dbiases = next.out(1, stack.biases),
             dpictures = next.out(P, to_pictures ? stack.inputs : 0);
   if (const auto error = next.error(); error.failure()) return error;
 
   // A gradient for each part of the batch, summed in order: the same on any number of cores.
-  const int64_t size = std::max<int64_t>((P + kChunks - 1) / kChunks, 1), total = stack.weights + stack.biases;
-  Buffer parts(kChunks * total), turned(stack.weights, false);
+  const int64_t total = stack.weights + stack.biases;
   const Convolutions convolutions(stack);
+  Buffer parts(kParts * total), packed(stack.weights, false), turned(convolutions.turned_weights(), false);
+  convolutions.pack(weights.data, packed);
   convolutions.pack_turned(weights.data, turned);
-  for_blocks(pool, P, size, [&](int64_t first, int64_t rows) {
-    float* part = parts + first / size * total;
-    for (int64_t p = first; p < first + rows; ++p)
-      convolutions.backward(pictures[p], turned, biases.data, values[p], scales[p], doutputs[p], part,
-                            part + stack.weights, to_pictures ? dpictures[p] : nullptr);
+  for_pictures(pool, stack, [&](int64_t first, int64_t rows, int64_t number) {
+    float* part = parts + number * total;
+    convolutions.backward(rows, pictures[first], packed, turned, biases.data, values[first], moments[first],
+                          doutputs[first], part, part + stack.weights, to_pictures ? dpictures[first] : nullptr);
   });
   const auto sum = [&](int64_t from, int64_t count, float* to) {
     std::copy_n(parts + from, count, to);
-    for (int64_t n = 1; n < kChunks; ++n)
+    for (int64_t n = 1; n < kParts; ++n)
 #pragma omp simd
       for (int64_t i = 0; i < count; ++i) to[i] += parts[n * total + from + i];
   };
@@ -449,6 +460,37 @@ ffi::Error convolutions_backward(ffi::ThreadPool pool, ffi::Dictionary attribute
 }
 
 // --- products in bfloat16 ---------------------------------------------------------------------------------
+
+struct Product {
+  int64_t rows, depth, columns;
+  bool left_transposed, right_transposed;
+  const float *a, *b;
+  float* c;
+};
+
+// In tiles, the rows some at a time, shared by the threads.
+void multiply_in_tiles(ffi::ThreadPool pool, const Product& x) {
+  constexpr int64_t kSome = 4 * kTile;
+  const int64_t deep = round_up(words<Bfloat16>(x.depth), kTile), width = round_up(x.columns, kTile);
+  Buffer right(deep * width), wide(width == x.columns ? 0 : x.rows * width, false);
+  float* to = width == x.columns ? x.c : static_cast<float*>(wide);
+  share(pool, (x.columns + kSome - 1) / kSome, [&](int64_t part) {
+    const int64_t j = part * kSome, row = x.right_transposed ? 1 : x.columns, column = x.right_transposed ? x.depth : 1;
+    pack_words(x.depth, std::min(x.columns - j, kSome), x.b + j * column, row, column, right + j, width);
+  });
+  share(pool, (x.rows + kSome - 1) / kSome, [&](int64_t part) {
+    const int64_t i = part * kSome, some = std::min(x.rows - i, kSome);
+    Buffer left(some * deep);
+    if (x.left_transposed)
+      for (int64_t r = 0; r < some; ++r)
+        pack_words(x.depth, 1, x.a + i + r, x.rows, 0, left + r * deep, 1);
+    else
+      pack_rows<Bfloat16>(some, x.depth, x.a + i * x.depth, x.depth, left, deep);
+    const Pair whole{0, 0};
+    mann::multiply_in_tiles(some, 1, &whole, deep, width, left, 0, deep, right, 0, width, to + i * width, width, false);
+    for (int64_t r = i; r < i + some && to != x.c; ++r) std::copy_n(to + r * width, x.columns, x.c + r * x.columns);
+  });
+}
 
 // C (rows × columns) = A (rows × depth) B (depth × columns) in bfloat16. Each factor may be given transposed. The
 // depth is taken in parts that fit into the L2 cache, and the rows a panel at a time, shared by the threads.
@@ -464,6 +506,10 @@ ffi::Error product_call(ffi::ThreadPool pool, ffi::Dictionary dictionary, ffi::R
   const auto a = next.in(rows, depth), b = next.in(depth, columns);
   const auto c = next.out(rows, columns);
   if (const auto error = next.error(); error.failure()) return error;
+  if (has_tiles() && depth) {
+    multiply_in_tiles(pool, {rows, depth, columns, left_transposed, right_transposed, a.data, b.data, c.data});
+    return ffi::Error::Success();
+  }
 
   constexpr int64_t kDeep = 1024;
   const int64_t padded = round_up(columns, kLanes), parts = (padded + kPanel - 1) / kPanel;
@@ -484,7 +530,7 @@ ffi::Error product_call(ffi::ThreadPool pool, ffi::Dictionary dictionary, ffi::R
       if (left_transposed)
         pack_panels<Bfloat16>(numbers, some, a.data + k * rows + i, rows, 1, left);
       else
-        pack_rows<Bfloat16>(some, numbers, a.data + i * depth + k, depth, left);
+        pack_rows<Bfloat16>(some, numbers, a.data + i * depth + k, depth, left, deep);
       const int64_t a_row = left_transposed ? 1 : deep, a_col = left_transposed ? high : 1;
       for (int64_t j = 0; j < padded; j += kPanel) {
         const int64_t width = std::min<int64_t>(padded - j, kPanel);
@@ -536,7 +582,9 @@ ffi::Error orthogonalise_call(ffi::ThreadPool pool, ffi::Dictionary dictionary, 
   if (!fits || size > room) return ffi::Error::InvalidArgument("mann: the sizes contradict one another");
   share(pool, tasks.size(), [&](int64_t n) {
     const Task& task = tasks[n];
-    if (bfloat16)
+    if (bfloat16 && has_tiles())
+      NewtonSchulz<Tiled>(task.rows, task.columns)(iterations, task.from, task.row, to.data + task.to);
+    else if (bfloat16)
       NewtonSchulz<Bfloat16>(task.rows, task.columns)(iterations, task.from, task.row, to.data + task.to);
     else
       NewtonSchulz<Float32>(task.rows, task.columns)(iterations, task.from, task.row, to.data + task.to);
@@ -547,6 +595,9 @@ ffi::Error orthogonalise_call(ffi::ThreadPool pool, ffi::Dictionary dictionary, 
 
 }  // namespace
 }  // namespace mann
+
+// Whether products in bfloat16 go through the processor's tiles.
+extern "C" int mann_has_tiles() { return mann::has_tiles(); }
 
 #define MANN_BINDING               \
   xla::ffi::Ffi::Bind()            \

@@ -13,6 +13,7 @@
 
 #include "addressing.h"
 #include "config.h"
+#include "weights.h"
 
 namespace mann {
 

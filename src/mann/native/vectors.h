@@ -191,20 +191,67 @@ void any_tile(int64_t rows, int64_t vecs, Rest... rest) {
   tile<Precision, Rows, Vecs>(rest...);
 }
 
+// The width of the next panel of so many columns: as many vectors as a tile has, but none is left alone, since a tile of
+// one vector is half as fast.
+constexpr int64_t panel_width(int64_t columns) {
+  return columns == kPanel + kLanes ? 2 * kLanes : std::min<int64_t>(columns, kPanel);
+}
+
 // C (rows × columns) (+)= A (rows × depth) B (depth × columns); whole vectors of columns, the depth in words.
 template <class Precision = Float32>
 void multiply(int64_t rows, int64_t depth, int64_t columns, const float* a, int64_t a_row, int64_t a_col,
               const float* b, int64_t b_row, float* c, int64_t c_row, bool accumulate) {
-  for (int64_t j = 0; j < columns; j += kPanel)
+  for (int64_t j = 0, width; j < columns; j += width) {
+    width = panel_width(columns - j);
     for (int64_t i = 0; i < rows; i += kRows)
-      any_tile<Precision>(std::min<int64_t>(rows - i, kRows), std::min<int64_t>(columns - j, kPanel) / kLanes,
-                          depth, a + i * a_row, a_row, a_col, b + j, b_row, c + i * c_row + j, c_row, accumulate);
+      any_tile<Precision>(std::min<int64_t>(rows - i, kRows), width / kLanes, depth, a + i * a_row, a_row, a_col,
+                          b + j, b_row, c + i * c_row + j, c_row, accumulate);
+  }
 }
 
-// The rows of a matrix (rows × depth) as words, one row after the other.
+// A matrix (depth × columns, whole vectors of them) to words, and zeros up to `deep` rows of them.
 template <class Precision>
-void pack_rows(int64_t rows, int64_t depth, const float* from, int64_t row, float* to) {
-  for (int64_t i = 0; i < rows; ++i, from += row, to += words<Precision>(depth)) Precision::row(depth, from, to);
+void interleave(int64_t depth, int64_t columns, const float* from, float* to, int64_t deep = 0) {
+  std::fill(to + words<Precision>(depth) * columns, to + std::max(deep, words<Precision>(depth)) * columns, 0.0f);
+  constexpr int64_t D = Precision::kDepth;
+  for (int64_t k = 0; k < depth; k += D, from += D * columns, to += columns)
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      const Vec numbers = load(from + j);
+      store(to + j, Precision::words(numbers, k + D > depth ? Vec{} : load(from + (D - 1) * columns + j)));
+    }
+}
+
+// Lane by lane: a(l) where l has bit S clear, b(l ^ S) where it is set; and the other halves of both.
+template <int S, int... L>
+inline __attribute__((always_inline)) void exchange(Vec& a, Vec& b, std::integer_sequence<int, L...>) {
+  const Vec first = __builtin_shufflevector(a, b, ((L & S) ? kLanes + (L ^ S) : L)...);
+  b = __builtin_shufflevector(a, b, ((L & S) ? kLanes + L : (L ^ S))...);
+  a = first;
+}
+
+// Exchanges lines i and i + S in halves of S lanes, then of S / 2, and so on: at last lines and lanes have changed places.
+template <int S = kLanes / 2>
+inline __attribute__((always_inline)) void exchange_all(Vec* lines) {
+  for (int i = 0; i < kLanes; ++i)
+    if (!(i & S)) exchange<S>(lines[i], lines[i | S], std::make_integer_sequence<int, kLanes>{});
+  if constexpr (S > 1) exchange_all<S / 2>(lines);
+}
+
+// A block of kLanes × kLanes numbers, of which the first `rows` rows are there and the others 0, transposed.
+inline void transpose_block(int64_t rows, const float* from, int64_t from_row, float* to, int64_t to_row) {
+  Vec lines[kLanes];
+  for (int i = 0; i < kLanes; ++i) lines[i] = i < rows ? load(from + i * from_row) : Vec{};
+  exchange_all(lines);
+  for (int i = 0; i < kLanes; ++i) store(to + i * to_row, lines[i]);
+}
+
+// The rows of a matrix (rows × depth) as words, one row after the other, each with zeros up to `deep` words.
+template <class Precision>
+void pack_rows(int64_t rows, int64_t depth, const float* from, int64_t row, float* to, int64_t deep) {
+  for (int64_t i = 0; i < rows; ++i, from += row, to += deep) {
+    Precision::row(depth, from, to);
+    std::fill(to + words<Precision>(depth), to + deep, 0.0f);
+  }
 }
 
 // A matrix (depth × columns) in the order in which `multiply` streams it from the cache: panels of kPanel columns,
@@ -233,44 +280,6 @@ void pack_panels(int64_t depth, int64_t columns, const float* from, int64_t row,
       }
   }
 }
-
-// A weight matrix (depth × columns) in panels, at the precision of its products.
-class Weights {
- public:
-  Weights(int64_t depth, int64_t columns, const float* from, int64_t row, int64_t column,
-          bool bfloat16 = false)
-      : bfloat16_(bfloat16), depth_(depth), columns_(round_up(columns, kLanes)),
-        panels_(deep() * columns_, false) {
-    if (bfloat16_)
-      pack_panels<Bfloat16>(depth, columns, from, row, column, panels_);
-    else
-      pack_panels<Float32>(depth, columns, from, row, column, panels_);
-  }
-
-  int64_t columns() const { return columns_; }  // with padding
-  int64_t deep() const { return bfloat16_ ? words<Bfloat16>(depth_) : depth_; }
-
-  // C (rows × columns) = A (rows × depth) B. For bfloat16, `scratch` has room for rows × deep() words.
-  void apply(int64_t rows, const float* a, int64_t a_row, float* c, int64_t c_row,
-             float* scratch = nullptr) const {
-    if (!bfloat16_) return apply<Float32>(rows, a, a_row, c, c_row);
-    pack_rows<Bfloat16>(rows, depth_, a, a_row, scratch);
-    apply<Bfloat16>(rows, scratch, deep(), c, c_row);
-  }
-
- private:
-  template <class Precision>
-  void apply(int64_t rows, const float* a, int64_t a_row, float* c, int64_t c_row) const {
-    for (int64_t j = 0; j < columns_; j += kPanel) {
-      const int64_t width = std::min<int64_t>(columns_ - j, kPanel);
-      multiply<Precision>(rows, deep(), width, a, a_row, 1, panels_ + j * deep(), width, c + j, c_row, false);
-    }
-  }
-
-  bool bfloat16_;
-  int64_t depth_, columns_;
-  Buffer panels_;
-};
 
 // Lane by lane: a(l) + a(l ^ S) where l has bit S clear, b(l) + b(l ^ S) where it is set.
 template <int S, int... L>

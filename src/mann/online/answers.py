@@ -3,13 +3,16 @@
 from collections.abc import Hashable
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int
+from scipy.special import expit
 
+from mann.errors import MannError
 from mann.memory import MemoryTrace
 from mann.outputs import Letters
+from mann.trained import Novelty
 
+SETTLED = 1e-4  # a change of probability that ends the rounds
 ROUNDS = 30  # of `explain_letters`: more do not change any probability by a per cent
 
 Label = Hashable
@@ -31,6 +34,12 @@ class Look(NamedTuple):
         return choose_answer(self.probabilities, self.threshold)
 
 
+def check_novelty(novelty: bool | float) -> None:
+    """Refuse what is neither yes nor no nor a probability."""
+    if not isinstance(novelty, bool) and not 0 <= novelty <= 1:
+        raise MannError(f"The threshold of novelty lies between 0 and 1, not {novelty}.")
+
+
 def choose_answer(probabilities: dict[Label, float], threshold: float | None) -> Label | None:
     """The most probable label; None for something new, from a threshold on or if that is more probable."""
     known = {label: chance for label, chance in probabilities.items() if label is not None}
@@ -43,7 +52,9 @@ def label_probabilities(
     names: Letters,
     outputs: Float32[np.ndarray, "n size"],
     encoded: Float32[np.ndarray, "labels label"],
-    novelty: bool,
+    novelty: Novelty | None,
+    familiarity: Float32[np.ndarray, "n"],
+    shows: Int[np.ndarray, "labels"],
 ) -> Float[np.ndarray, "n labels_and_new"]:
     """Probabilities of the labels in use and, last, of something new. Every row sums to 1.
 
@@ -51,20 +62,58 @@ def label_probabilities(
         names: how the outputs are read.
         outputs: of the network, one row per picture.
         encoded: the labels in use, as the network sees them.
-        novelty: whether something may be new at all.
+        novelty: how what the network states is read; None if nothing may be new at all.
+        familiarity: of each picture, as the memory has it.
+        shows: how many examples of each label there were.
     """
     code, known = names.code, len(encoded)
     logits = outputs[:, : code.size].reshape(-1, code.letters, code.alphabet).astype(np.float64)
     letters = np.exp(logits - logits.max(axis=-1, keepdims=True))
     letters /= letters.sum(axis=-1, keepdims=True)
     chances = explain_letters(letters, encoded, code.capacity)
-    stated = names.new(jnp.asarray(outputs))
-    if 0 < known < code.capacity and (stated is not None or not novelty):
-        new = np.zeros(len(outputs)) if stated is None or not novelty else np.asarray(stated, np.float64)
+    if 0 < known < code.capacity and (novelty is None or names.size > code.size):
+        new = new_probability(names, outputs, chances[:, :-1], novelty, familiarity, shows)
         total = chances[:, :-1].sum(axis=1)
         share = (1 - new) / np.where(total > 0, total, 1)
         chances = np.concatenate([share[:, None] * chances[:, :-1], new[:, None]], axis=1)
     return chances
+
+
+def new_probability(
+    names: Letters,
+    outputs: Float32[np.ndarray, "n size"],
+    chances: Float[np.ndarray, "n labels"],
+    novelty: Novelty | None,
+    familiarity: Float32[np.ndarray, "n"],
+    shows: Int[np.ndarray, "labels"],
+) -> Float[np.ndarray, "n"]:
+    """How likely something new is, for a network that states it; zeros if nothing may be new.
+
+    Args:
+        names: how the outputs are read.
+        outputs: of the network, one row per picture.
+        chances: of the labels in use, among themselves.
+        novelty: how what the network states is read.
+        familiarity: of each picture, as the memory has it.
+        shows: how many examples of each label there were.
+    """
+    if novelty is None or names.size == names.code.size:
+        return np.zeros(len(outputs))
+    often = shows[chances.argmax(axis=1)]
+    odds = novelty.log_odds(
+        outputs[:, -1].astype(np.float64), familiarity.astype(np.float64), len(shows), often
+    )
+    return np.asarray(expit(odds))
+
+
+def unused_letters(
+    encoded: Float[np.ndarray, "labels label"], alphabet: int, codes: int
+) -> Float[np.ndarray, "label"]:
+    """The distribution of the letters of codes that no label has.
+
+    Every symbol is at a given place of codes / alphabet codes: less those in use, what is left for new ones.
+    """
+    return (codes // alphabet - encoded.sum(axis=0)) / (codes - len(encoded))
 
 
 def explain_letters(
@@ -88,8 +137,7 @@ def explain_letters(
         products = np.exp(np.log(letters + 1e-30) @ encoded.T)
         products /= products.sum(axis=1, keepdims=True)
         return np.concatenate([products, np.zeros((len(letters), 1))], axis=1)
-    # Every symbol is at a given place of codes / alphabet codes: less those in use, what is left for new ones.
-    unused = (codes // alphabet - encoded.sum(axis=0)) / (codes - len(encoded))
+    unused = unused_letters(encoded, alphabet, codes)
     components = np.concatenate([encoded, unused[None]]).astype(np.float64)
     weights = np.full((len(letters), len(components)), 1 / len(components))
     moving = np.arange(
@@ -100,7 +148,7 @@ def explain_letters(
         mixture = np.maximum(before @ components, 1e-30)
         better = before * ((letters[moving] / mixture) @ components.T) / count
         weights[moving] = better
-        moving = moving[np.abs(better - before).max(axis=1) >= 1e-4]
+        moving = moving[np.abs(better - before).max(axis=1) >= SETTLED]
         if not len(moving):
             break
     return weights / weights.sum(axis=1, keepdims=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int
 
 from mann.cell import State
 from mann.errors import MannError
@@ -22,7 +22,13 @@ class Knowledge(NamedTuple):
     encoded: Float32[np.ndarray, "labels label"]  # the same codes as the network sees them
     announced: tuple[Label, ...]  # known before any example
     examples: tuple[Example, ...] | None  # None if they are not kept
+    shows: dict[Label, int]  # how many examples of each label there were; none of those only announced
     random: Mapping[str, Any]  # the state of the generator that the next code is drawn by
+
+    @property
+    def counts(self) -> Int[np.ndarray, "labels"]:
+        """How many examples of each label there were, at least one."""
+        return np.array([self.shows.get(label, 1) for label in self.labels], int)
 
 
 def begin(network: Network, seed: int, announced: Iterable[Label], keeps: bool) -> Knowledge:
@@ -42,6 +48,7 @@ def begin(network: Network, seed: int, announced: Iterable[Label], keeps: bool) 
         code.encode_on_host([]),
         tuple(announced),
         () if keeps else None,
+        {},
         np.random.PCG64(seed).state,
     )
     for label in nothing.announced:
@@ -62,10 +69,13 @@ def teach(network: Network, knowledge: Knowledge, examples: Sequence[Example]) -
     return add_examples(knowledge, examples)._replace(state=state, pending=encoded[-1])
 
 
-def add_examples(knowledge: Knowledge, examples: Iterable[Example]) -> Knowledge:
-    """With some more examples among those that are kept, if any are."""
+def add_examples(knowledge: Knowledge, examples: Sequence[Example]) -> Knowledge:
+    """With some more examples counted, and kept if any are."""
+    shows = dict(knowledge.shows)
+    for example in examples:
+        shows[example.label] = shows.get(example.label, 0) + 1
     return knowledge._replace(
-        examples=None if knowledge.examples is None else (*knowledge.examples, *examples)
+        examples=None if knowledge.examples is None else (*knowledge.examples, *examples), shows=shows
     )
 
 

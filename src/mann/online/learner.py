@@ -16,7 +16,7 @@ from mann.errors import MannError, check_seed
 from mann.files import dump_arrays, load_arrays, parse_arrays, save_arrays
 from mann.memory import MemoryTrace
 from mann.online import knowledge, saved
-from mann.online.answers import Label, Look, choose_answer, label_probabilities
+from mann.online.answers import Label, Look, check_novelty, choose_answer, label_probabilities
 from mann.online.examples import Example, Keep, Picture, Prepared, check_keep, prepare_picture
 from mann.online.knowledge import Knowledge, check_label
 from mann.online.network import Network, compile_network
@@ -136,8 +136,7 @@ class OneShotLearner:
         novelty: bool | float,
         keep: Keep,
     ) -> None:
-        if not isinstance(novelty, bool) and not 0 <= novelty <= 1:
-            raise MannError(f"The threshold of novelty lies between 0 and 1, not {novelty}.")
+        check_novelty(novelty)
         if seed is not None:
             check_seed(seed)
         check_keep(keep)
@@ -160,9 +159,40 @@ class OneShotLearner:
         return self._network.trained.name
 
     @property
+    def seed(self) -> int:
+        """What fixes the random codes of the labels: a sibling with it, taught the same, is the same."""
+        return self._seed
+
+    @property
+    def novelty(self) -> bool | float:
+        """Whether it may answer that something is new: yes, no, or from which probability on. May be set."""
+        return self._novelty
+
+    @novelty.setter
+    def novelty(self, novelty: bool | float) -> None:
+        check_novelty(novelty)
+        self._novelty = novelty
+
+    @property
+    def threshold(self) -> float | None:
+        """From which probability on something is new: as asked for, else the model's where it states one.
+
+        None: if that is more probable than any label.
+        """
+        if not isinstance(self._novelty, bool):
+            return float(self._novelty)
+        states = self._network.names.size > self._network.code.size
+        return self._network.trained.novelty.threshold if states and self._novelty else None
+
+    @property
     def labels(self) -> tuple[Label, ...]:
         """The labels known so far, in the order in which they came."""
         return tuple(self._knowledge.labels)
+
+    @property
+    def codes(self) -> dict[Label, int]:
+        """The random code of every label, by which the network knows it."""
+        return dict(self._knowledge.labels)
 
     @property
     def examples(self) -> tuple[Example, ...]:
@@ -227,7 +257,7 @@ class OneShotLearner:
 
     def choose(self, probabilities: dict[Label, float]) -> Label | None:
         """The answer that this learner gives for some probabilities: a label, or None for something new."""
-        return choose_answer(probabilities, self._threshold)
+        return choose_answer(probabilities, self.threshold)
 
     def predict_many(self, images: Sequence[Picture]) -> list[Label | None]:
         """`predict_one` of each picture, in few compiled calls."""
@@ -235,11 +265,16 @@ class OneShotLearner:
 
     def predict_proba_many(self, images: Sequence[Picture]) -> list[dict[Label, float]]:
         """`predict_proba_one` of each picture, in few compiled calls."""
-        if not len(images):
-            return []
+        return self.predict_with_outputs(images)[0] if len(images) else []
+
+    def predict_with_outputs(
+        self, images: Sequence[Picture]
+    ) -> tuple[list[dict[Label, float]], Float32[np.ndarray, "n outputs"]]:
+        """`predict_proba_many`, with the network's outputs and, last, how familiar each picture is."""
         known = self._knowledge
         pixels = np.stack([self.prepare(image).pixels for image in images])
-        return self._probabilities(self._network.steps(pixels, known.pending, known.state), known)
+        outputs = self._network.steps(pixels, known.pending, known.state)
+        return self._probabilities(outputs, known), outputs
 
     def learn_many(self, images: Sequence[Picture], labels: Sequence[Label]) -> None:
         """`learn_one` of each picture with its label, in order, in few compiled calls."""
@@ -248,14 +283,6 @@ class OneShotLearner:
         examples = [self._example(image, label) for image, label in zip(images, labels, strict=True)]
         with self._lock:
             self._knowledge = knowledge.teach(self._network, self._knowledge, examples)
-
-    @property
-    def _threshold(self) -> float | None:
-        """From which probability on something is new: as asked for, else the model's where it states one."""
-        if not isinstance(self._novelty, bool):
-            return float(self._novelty)
-        states = self._network.names.size > self._network.code.size
-        return self._network.trained.novelty if states and self._novelty else None
 
     def embed(self, images: Sequence[Picture]) -> Float32[np.ndarray, "n embedding"]:
         """Where the network places pictures, whatever was taught: what is alike to it lies close, by cosine."""
@@ -268,7 +295,7 @@ class OneShotLearner:
     def look(self, image: Picture) -> Look:
         """`predict_proba_one`, with the memory at that step."""
         probabilities, state = self._peek(image)
-        return Look(probabilities, self._trace(state), self._threshold)
+        return Look(probabilities, self._trace(state), self.threshold)
 
     def learn_one(self, image: Picture, label: Label) -> None:
         """Show one example. Its label goes in with the next picture, exactly as in training.
@@ -286,7 +313,7 @@ class OneShotLearner:
         """`look`, then `learn_one`, for one run of the network."""
         before, outputs, state = self._learn(image, label)
         return Look(
-            self._probabilities(np.asarray(outputs)[None], before)[0], self._trace(state), self._threshold
+            self._probabilities(np.asarray(outputs)[None], before)[0], self._trace(state), self.threshold
         )
 
     def _learn(self, image: Picture, label: Label) -> tuple[Knowledge, jax.Array, State]:
@@ -352,6 +379,7 @@ class OneShotLearner:
             examples = known.examples
             self._knowledge = known._replace(
                 labels={new if label == old else label: code for label, code in known.labels.items()},
+                shows={new if label == old else label: count for label, count in known.shows.items()},
                 announced=tuple(new if label == old else label for label in known.announced),
                 examples=None
                 if examples is None
@@ -487,6 +515,10 @@ class OneShotLearner:
         """
         return cls._from_content(saved.unpack(*parse_arrays(text), "the JSON"))
 
+    def __copy__(self) -> "OneShotLearner":
+        """One that knows the same and goes its own way; it shares the weights and all that neither will change."""
+        return self._from_content(self._content)
+
     def __reduce__(self) -> tuple[Callable[[str], "OneShotLearner"], tuple[str]]:
         """For `copy.deepcopy`, and for processes of other libraries: by way of JSON."""
         return type(self).from_json, (self.to_json(),)
@@ -511,7 +543,10 @@ class OneShotLearner:
     def _probabilities(
         self, outputs: Float32[np.ndarray, "n size"], known: Knowledge
     ) -> list[dict[Label, float]]:
-        chances = label_probabilities(self._network.names, outputs, known.encoded, bool(self._novelty))
+        novelty = None if self._novelty is False else self._network.trained.novelty
+        chances = label_probabilities(
+            self._network.names, outputs[:, :-1], known.encoded, novelty, outputs[:, -1], known.counts
+        )
         names = (*known.labels, None)
         return [dict(zip(names, row, strict=True)) for row in chances.tolist()]
 

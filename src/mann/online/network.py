@@ -1,7 +1,7 @@
 """A trained model compiled for one call at a time and for many, which learners share."""
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,25 +11,39 @@ import numpy as np
 from jaxtyping import Float32
 
 from mann.cell import State
+from mann.errors import MannError
 from mann.files import is_array
 from mann.labels import LabelCode
 from mann.models import Model
 from mann.outputs import Letters
-from mann.trained import Trained
+from mann.trained import Trained, with_slots
 
 # Numbers of pictures for which the network is compiled: others are made up of these, so that the first call with
 # yet another number of pictures does not wait for the compiler.
 LENGTHS = (256, 32, 4, 1)  # one after the other
 BATCHES = (256, 32, 8)  # side by side; a smaller one is filled up
+SLOTS = (16, 64, 256)  # of a memory of which no more are needed
+
+
+class Glances(NamedTuple):
+    """One step for each of many learners, whose state is not kept: what is worth a look afterwards."""
+
+    outputs: Any  # n outputs, with, last, how familiar each picture is
+    read_weights: Any  # n heads slots
+    write_weights: Any  # n write_heads slots
+    usage: Any  # n slots, or None
+    held: Any  # n slots: the largest number in each, by magnitude
 
 
 class _Compiled(NamedTuple):
     """What does not depend on the weights. The first argument of each is the model's arrays."""
 
+    # Outputs come with one number more: how familiar a picture is (`Memory.familiarity`), −1 if nobody can say.
     step: Callable[[Any, Any, Any, State], tuple[jax.Array, State]]
     steps: Callable[[Any, Any, Any, State], jax.Array]  # of many pictures, each from the same state
     unroll: Callable[[Any, Any, Any, State], State]  # many pictures with their labels, one after the other
     embed: Callable[[Any, Any], jax.Array]
+    glance: Callable[[Any, Any, Any, State], "Glances"]  # of many pictures, each from a state of its own
 
 
 class Network(NamedTuple):
@@ -39,6 +53,7 @@ class Network(NamedTuple):
     start: State
     arrays: Any  # of the model
     compiled: _Compiled
+    smaller: dict[int, "Network"]  # the same with fewer slots
 
     @property
     def names(self) -> Letters:
@@ -49,17 +64,41 @@ class Network(NamedTuple):
     def code(self) -> LabelCode:
         return self.names.code
 
+    @property
+    def slots(self) -> int:
+        return self.trained.model.memory.slots
+
+    def fit(self, needed: int) -> "Network":
+        """The same network with a memory of few slots, where no more are needed: there is less to look through."""
+        for slots in SLOTS:
+            if needed <= slots < self.slots:
+                if slots not in self.smaller:
+                    try:
+                        self.smaller[slots] = compile_network(with_slots(self.trained, slots))
+                    except MannError:  # it cannot be that small
+                        continue
+                return self.smaller[slots]
+        return self
+
+    def crop(self, state: State, slots: int) -> State:
+        """A state for the same network with so many slots."""
+        if slots == self.slots:
+            return state
+        return state._replace(memory=self.trained.model.memory.crop(state.memory, slots))
+
     def step(
         self, pixels: Float32[np.ndarray, "pixels"], label: Float32[np.ndarray, "label"], state: State
     ) -> tuple[jax.Array, State]:
-        """One step: the outputs, and the state after it."""
+        """One step: the outputs with, last, how familiar the picture is; and the state after it."""
         return self.compiled.step(self.arrays, pixels, label, state)
 
     def steps(
         self, pixels: Float32[np.ndarray, "n pixels"], label: Float32[np.ndarray, "label"], state: State
     ) -> Float32[np.ndarray, "n outputs"]:
-        """The outputs for many pictures, each from the same state."""
-        return _in_batches(lambda part: self.compiled.steps(self.arrays, part, label, state), pixels)
+        """The outputs for many pictures, each from the same state, with, last, how familiar each is."""
+        small = self.fit(self.trained.model.memory.needed(state.memory))
+        state = self.crop(state, small.slots)
+        return _in_batches(lambda part: small.compiled.steps(small.arrays, part, label, state), pixels)
 
     def embed(self, pixels: Float32[np.ndarray, "n pixels"]) -> Float32[np.ndarray, "n embedding"]:
         """Where the network places pictures."""
@@ -77,20 +116,23 @@ class Network(NamedTuple):
 def compile_network(trained: Trained) -> Network:
     """Compiled when first called, once for all models of the same parts and sizes."""
     arrays, static = eqx.partition(trained.model, is_array)
-    return Network(trained, trained.model.initial_state(), arrays, _compile(static))
+    return Network(trained, trained.model.initial_state(), arrays, _compile(static), {})
 
 
 @lru_cache(maxsize=16)
 def _compile(static: Model) -> _Compiled:
     @jax.jit
     def step(arrays: Model, x: jax.Array, label: jax.Array, state: State) -> tuple[jax.Array, State]:
-        return eqx.combine(arrays, static).step(x, label, state)
+        model = eqx.combine(arrays, static)
+        outputs, after = model.step(x, label, state)
+        return _with_familiarity(model, outputs, after), after
 
     @jax.jit
     def steps(arrays: Model, x: jax.Array, label: jax.Array, state: State) -> jax.Array:
         model = eqx.combine(arrays, static)
         projected = model.project(x, jnp.tile(label[None], (len(x), 1)))  # all pictures at once
-        return model.readout(jax.vmap(model.cell, in_axes=(0, None))(projected, state)[0])
+        hidden, after = jax.vmap(model.cell, in_axes=(0, None))(projected, state)
+        return jax.vmap(partial(_with_familiarity, model))(model.readout(hidden), after)
 
     @jax.jit
     def unroll(arrays: Model, x: jax.Array, labels: jax.Array, state: State) -> State:
@@ -102,7 +144,24 @@ def _compile(static: Model) -> _Compiled:
     def embed(arrays: Model, x: jax.Array) -> jax.Array:
         return eqx.combine(arrays, static).embed(x)
 
-    return _Compiled(step, steps, unroll, embed)
+    @jax.jit
+    def glance(arrays: Model, x: jax.Array, labels: jax.Array, states: State) -> Glances:
+        model = eqx.combine(arrays, static)
+        hidden, after = jax.vmap(model.cell)(model.project(x, labels), states)
+        outputs = jax.vmap(partial(_with_familiarity, model))(model.readout(hidden), after)
+        if not model.memory.slots:
+            nothing = jnp.zeros((len(x), 0))
+            return Glances(outputs, nothing[:, None], nothing[:, None], None, nothing)
+        trace = jax.vmap(model.memory.trace)(after.memory)
+        held = jnp.abs(trace.memory).max(axis=-1)
+        return Glances(outputs, trace.read_weights, trace.write_weights, trace.usage, held)
+
+    return _Compiled(step, steps, unroll, embed, glance)
+
+
+def _with_familiarity(model: Model, outputs: jax.Array, state: State) -> jax.Array:
+    familiarity = model.memory.familiarity(state.memory) if model.memory.slots else None
+    return jnp.append(outputs, -1.0 if familiarity is None else familiarity)
 
 
 def _in_batches(

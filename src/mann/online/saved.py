@@ -47,6 +47,7 @@ def pack(content: Content) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         "novelty": content.novelty,
         "keep": content.keep,
         "labels": [[_to_json(label), code] for label, code in known.labels.items()],
+        "shows": [known.shows.get(label, 0) for label in known.labels],
         "announced": [_to_json(label) for label in known.announced],
     }
     if known.examples is not None:
@@ -84,7 +85,7 @@ def unpack(arrays: dict[str, np.ndarray], description: dict[str, Any], source: s
     described = {key: value for key, value in description.items() if key != "learner"}
     trained = from_content(str(learner.get("model")), arrays, described, source)
     try:
-        seed, novelty, keep, announced, labels, shown = _read(learner)
+        seed, novelty, keep, announced, labels, shown, shows = _read(learner)
     except (KeyError, TypeError, ValueError, RecursionError):
         raise MannError(f"{source} holds a learner that makes no sense: teach it anew.") from None
     state_arrays = {
@@ -113,6 +114,7 @@ def unpack(arrays: dict[str, np.ndarray], description: dict[str, Any], source: s
         labels=labels,
         encoded=code.encode_on_host(codes),
         examples=None if shown is None else _examples(arrays, list(labels), shown, network, source),
+        shows=shows,
     )
     return Content(network, known, seed, novelty, keep)
 
@@ -124,6 +126,7 @@ class _Described(NamedTuple):
     announced: tuple[Label, ...]
     labels: dict[Label, int]
     shown: list[int] | None  # the place of each example's label
+    shows: dict[Label, int]
 
 
 def _read(learner: dict[str, Any]) -> _Described:
@@ -132,7 +135,7 @@ def _read(learner: dict[str, Any]) -> _Described:
         raise ValueError("a label twice")
     announced = tuple(_from_json(label) for label in learner["announced"])
     if "version" not in learner:
-        return _Described(secrets.randbelow(2**31), True, "nothing", announced, labels, None)
+        return _Described(secrets.randbelow(2**31), True, "nothing", announced, labels, None, {})
     seed, novelty, keep, shown = (learner.get(key) for key in ("seed", "novelty", "keep", "examples"))
     if type(seed) is not int or not 0 <= seed < 2**31:
         raise ValueError("no seed")
@@ -143,7 +146,13 @@ def _read(learner: dict[str, Any]) -> _Described:
         raise ValueError("not what it says it keeps")
     if shown is not None and not all(type(place) is int and 0 <= place < len(labels) for place in shown):
         raise ValueError("an example of no label")
-    return _Described(seed, novelty, keep, announced, labels, shown)  # type: ignore[arg-type]
+    counts = learner.get("shows", [0] * len(labels))  # older files do not say
+    if shown is not None:
+        counts = np.bincount(shown, minlength=len(labels)).tolist()
+    if len(counts) != len(labels) or not all(type(count) is int and count >= 0 for count in counts):
+        raise ValueError("not the examples of each label")
+    shows = {label: count for label, count in zip(labels, counts, strict=True) if count}
+    return _Described(seed, novelty, keep, announced, labels, shown, shows)  # type: ignore[arg-type]
 
 
 def _examples(

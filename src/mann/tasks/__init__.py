@@ -5,17 +5,20 @@ from mann.tasks.base import Result, ResultTable, Sources, Stage, Task, Unseen
 from mann.tasks.classification import AccuracyByInstance, Classification
 from mann.tasks.many import ManyThings
 from mann.tasks.regression import FunctionTask, LikelihoodByStep, Regression, UnknownFunctions
+from mann.tasks.roaming import KnownOrNew, Roaming
 
 __all__ = [
     "AccuracyByInstance",
     "Alphabets",
     "Classification",
     "FunctionTask",
+    "KnownOrNew",
     "LikelihoodByStep",
     "ManyThings",
     "Regression",
     "Result",
     "ResultTable",
+    "Roaming",
     "Sources",
     "Stage",
     "Task",

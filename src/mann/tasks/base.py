@@ -295,7 +295,7 @@ class Task(Part):
         Raises:
             MannError: if the task has one size alone (the default), or not this one.
         """
-        if classes or length or alphabets:
+        if classes or length or alphabets not in ("", "across"):
             raise MannError(
                 "The episodes of this task have one size and no alphabets: leave classes, length and alphabets out."
             )

@@ -65,7 +65,8 @@ class Classification(Task, kind="classification"):
     """Rotate by up to ±π/16, shift by up to ±10 of 105 pixels, and turn each class by a multiple of 90°."""
     alphabets: Alphabets = "across"
     """Where the classes of an episode come from: all alphabets; within one, and as few more as it takes, so that
-    they resemble each other and quarter turns are the alphabet's; or, mixed, either at even odds."""
+    they resemble each other and quarter turns are the alphabet's; or, mixed, either at even odds. Classes of data
+    without alphabets are of one."""
     pool: PoolConfig = PoolConfig()
 
     def __post_init__(self) -> None:
@@ -146,8 +147,6 @@ class Classification(Task, kind="classification"):
                 f"An episode of {self.least_classes} classes cannot be drawn from a data set of {have}: "
                 "use fewer classes or a larger data set."
             )
-        if self.alphabets != "across" and drawings.alphabets is None:
-            raise MannError("The classes of this data set have no alphabets: set task.alphabets to across.")
 
     def draw(
         self, key: PRNGKeyArray, source: Drawings | None = None, size: Int[Array, "2"] | None = None

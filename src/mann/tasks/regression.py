@@ -97,7 +97,7 @@ class FunctionTask(Task, abstract=True):
     def resized(
         self, classes: int = 0, length: int = 0, alphabets: Alphabets | Literal[""] = ""
     ) -> "FunctionTask":
-        if classes or alphabets:
+        if classes or alphabets not in ("", "across"):
             raise MannError("A regression model has no classes: leave their number and alphabets out.")
         return dataclasses.replace(self, length=length or self.length)
 

@@ -8,7 +8,7 @@ from mann.data.functions import GaussianProcess, UnknownProcess
 from mann.encoders import ConvStackConfig, EncoderConfig, MLPConfig
 from mann.memory import KeyValueConfig, LeastSquaresConfig, LRUAConfig
 from mann.models import PAPER_MODEL, ModelConfig
-from mann.tasks import Classification, ManyThings, Regression, Task, UnknownFunctions
+from mann.tasks import Classification, ManyThings, Regression, Roaming, Task, UnknownFunctions
 from mann.tasks.pool import PoolConfig
 from mann.training.config import Config
 from mann.training.optimisers import AdamW, Muon, RMSProp
@@ -119,6 +119,21 @@ def _from_many(task: Classification, rules_out: bool = False) -> Config:
     )
 
 
+def _roaming() -> Config:
+    """Streams that wander (RoamingOmniglot), with the network of `omniglot-many` and the published split.
+
+    Four streams are 600 pictures, about as many as an update of `omniglot-many` encodes.
+    """
+    return dataclasses.replace(
+        _many(CONVOLUTIONS, side=28),
+        task=Roaming(),
+        data=Omniglot(split="roaming", mirror=True, side=28),
+        updates=12_000,
+        batch=4,
+        evaluate_every=600,
+    )
+
+
 PRESETS: dict[str, Config] = {
     "omniglot-5": Config(
         task=Classification(classes=5),
@@ -152,6 +167,7 @@ PRESETS: dict[str, Config] = {
     ),
     "omniglot-many": _many(CONVOLUTIONS, side=28),
     "omniglot-many-pixels": _many(MLPConfig(hidden=768, layers=3, features=256), side=20),
+    "omniglot-roaming": _roaming(),
     "glyphs-5": Config(
         task=Classification(classes=5),
         data=Glyphs(),
@@ -182,11 +198,11 @@ PRESETS: dict[str, Config] = {
     "functions-3d": _unknown(3, (0.75, 4.0), (2.0, 8.0), frequencies=64, heads=6, periodic=2),
 }
 """The first three train the models that the paper tables; the two that end in `conv` are for the same task with an
-encoder, and start from `omniglot-many` (`STARTS`); `omniglot-many` and `omniglot-many-pixels` are for few
-things or many, with keys apart from values, by convolutions and from pixels alone; `paper` is the literal cell and
-optimiser; `gp-1d` to `gp-3d` are the paper's regression (docs/regression.md says why these length scales), those
-that end in `best` the same functions with a memory by least squares, and `functions-1d` to `functions-3d` functions
-that are not known in advance."""
+encoder, and start from `omniglot-many` (`STARTS`); `omniglot-many` and `omniglot-many-pixels` are for few things or
+many, with keys apart from values, by convolutions and from pixels alone, `omniglot-roaming` for streams that wander
+between alphabets; `paper` is the literal cell and optimiser; `gp-1d` to `gp-3d` are the paper's regression
+(docs/regression.md says why these length scales), those that end in `best` the same functions with a memory by
+least squares, and `functions-1d` to `functions-3d` functions that are not known in advance."""
 
 STARTS = {"omniglot-5-conv": "omniglot-many", "omniglot-20-strings-conv": "omniglot-many"}
 """The weights that `mann train` starts from, where they are not random."""

@@ -12,14 +12,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from mann.web.errors import HANDLERS
 from mann.web.functions import predict_band
 from mann.web.guard import Guard, network_of
 from mann.web.playground import Playground
-from mann.web.requests import read_episode, read_json
+from mann.web.requests import MOST_BYTES, MOST_FILE_BYTES, is_small_text, read_episode, read_json
 from mann.web.results import FIGURES, SHIPPED, find_figure, list_results
+from mann.web.routes import Tokens, service_routes
+from mann.web.service import KIND
+from mann.web.sessions import KIND as BROWSER
 
 T = TypeVar("T")
 
@@ -32,6 +35,7 @@ TYPES = {
 }
 FIGURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"  # an SVG may not run anything
 
+METHODS = ("GET", "HEAD", "POST", "PATCH", "DELETE", "PUT", "OPTIONS")  # others are counted together
 DISK_THREADS = 8  # they wait more than they compute
 MOST_REPLAYS = 20  # in work or waiting: one after the other, they take some seconds
 
@@ -55,6 +59,7 @@ def create_app(playground: Playground) -> ASGIApp:
     """The application, ready for a server."""
     # Computing in more threads than there are cores only makes them wait for one another.
     computing, disk, replaying = _Threads(os.cpu_count() or 1), _Threads(DISK_THREADS), _Threads(1)
+    tokens = Tokens(playground.settings.tokens)
     files = {
         path.name: path.read_bytes()
         for path in (resources.files("mann") / "web" / "static").iterdir()
@@ -79,7 +84,16 @@ def create_app(playground: Playground) -> ASGIApp:
         return file_response("functions.html")
 
     async def health(request: Request) -> Response:
-        return JSONResponse({"status": "ok", "browsers": len(playground.sessions)})
+        return JSONResponse({"status": "ok", "browsers": await disk.run(playground.sessions.__len__)})
+
+    async def metrics(request: Request) -> Response:
+        tokens.check(request)
+        stored = {kind: await disk.run(playground.learners.store.count, kind) for kind in (BROWSER, KIND)}
+        gauges = {
+            "mann_learners": ("Learners in the store.", stored),
+            "mann_live_learners": ("Learners in memory.", {"": len(playground.learners)}),
+        }
+        return Response(playground.metrics.render(gauges), media_type="text/plain; version=0.0.4")
 
     async def about_experiment(request: Request) -> Response:
         length = playground.settings.trial_length
@@ -101,6 +115,12 @@ def create_app(playground: Playground) -> ASGIApp:
             headers={"content-security-policy": FIGURE_POLICY},
         )
 
+    async def predict(request: Request) -> Response:
+        body: Any = await read_json(request)
+        if not is_small_text(body.get("image")):  # others shall not wait for a large one
+            body = await computing.run(playground.drawing, body)
+        return JSONResponse(await playground.predict(request.cookies.get(COOKIE), body))
+
     async def replay(request: Request) -> Response:
         number = read_episode(request)
         if replaying.requests >= MOST_REPLAYS:
@@ -108,38 +128,61 @@ def create_app(playground: Playground) -> ASGIApp:
         return Response(await replaying.run(playground.replay, number), media_type="application/json")
 
     def for_session(
-        work: Callable[..., dict[str, Any]], threads: _Threads = computing, *, takes_place: bool = False
+        work: Callable[..., dict[str, Any]],
+        threads: _Threads = computing,
+        *,
+        takes_place: bool = False,
+        most: int = MOST_BYTES,
     ) -> Callable[[Request], Awaitable[Response]]:
         """An endpoint that works on the browser's own session, with the body of a POST.
 
         Only what takes a place begins a session that is kept: otherwise anybody could fill them all in no time.
         """
 
-        async def endpoint(request: Request) -> Response:
-            body = [await read_json(request)] if request.method == "POST" else []
-            session = playground.sessions.find(request.cookies.get(COOKIE))
+        def answer(cookie: str | None, address: str, body: list[Any]) -> tuple[dict[str, Any], str]:
+            session = playground.sessions.find(cookie)
             if session is None and takes_place:
-                address = network_of(request.client.host) if request.client else ""
                 with playground.sessions.place(address) as (key, session):
-                    response = JSONResponse(await threads.run(work, session, *body))
-                secure = request.url.scheme == "https"
-                response.set_cookie(COOKIE, key, httponly=True, samesite="strict", secure=secure)
-                return response
-            return JSONResponse(await threads.run(work, session or playground.sessions.guest(), *body))
+                    return work(session, *body), key
+            return work(session or playground.sessions.guest(), *body), ""
+
+        async def endpoint(request: Request) -> Response:
+            body = [await read_json(request, most)] if request.method == "POST" else []
+            address = network_of(request.client.host) if request.client else ""
+            content, key = await threads.run(answer, request.cookies.get(COOKIE), address, body)
+            response = JSONResponse(content)
+            if key:
+                age, secure = int(playground.settings.idle_seconds), request.url.scheme == "https"
+                response.set_cookie(COOKIE, key, age, httponly=True, samesite="strict", secure=secure)
+            return response
 
         return endpoint
 
     app = Starlette(
         routes=[
+            Route("/api/predict", predict, methods=["POST"]),  # what is asked most comes first
             Route("/", index),
             Route("/static/{name}", static),
             Route("/health", health),
             Route("/functions", functions),
             Route("/api/functions", functions, methods=["POST"]),
+            Route("/metrics", metrics),
+            *service_routes(playground.service, tokens, computing.run, playground.desk.ask),
             Route("/api/session", for_session(playground.session)),
-            Route("/api/predict", for_session(playground.predict), methods=["POST"]),
             Route("/api/learn", for_session(playground.learn, takes_place=True), methods=["POST"]),
             Route("/api/forget", for_session(playground.forget), methods=["POST"]),
+            Route("/api/rename", for_session(playground.rename), methods=["POST"]),
+            Route("/api/undo", for_session(playground.undo), methods=["POST"]),
+            Route("/api/unlearn", for_session(playground.unlearn), methods=["POST"]),
+            Route("/api/relabel", for_session(playground.relabel), methods=["POST"]),
+            Route("/api/novelty", for_session(playground.set_novelty, takes_place=True), methods=["POST"]),
+            Route("/api/examples", for_session(playground.examples)),
+            Route("/api/save", for_session(playground.save)),
+            Route(
+                "/api/load",
+                for_session(playground.load, takes_place=True, most=MOST_FILE_BYTES),
+                methods=["POST"],
+            ),
             Route("/api/memory", for_session(playground.memory)),
             Route("/api/replay", replay),
             Route("/api/experiment", about_experiment),
@@ -154,4 +197,12 @@ def create_app(playground: Playground) -> ASGIApp:
         exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False  # an address has one spelling
-    return Guard(app, playground.settings.hosts)
+    paths: dict[Any, str] = {route.endpoint: route.path for route in app.routes if isinstance(route, Route)}
+
+    def watch(scope: Scope, status: int, seconds: float) -> None:
+        route = paths.get(scope.get("endpoint"), "none")
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        playground.metrics.requests.add(route=route, method=method, status=str(status))
+        playground.metrics.seconds.add(seconds, route=route)
+
+    return Guard(app, playground.settings.hosts, watch)

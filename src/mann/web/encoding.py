@@ -23,10 +23,11 @@ def encode_png(picture: Image.Image) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-def encode_levels(values: Float[np.ndarray, "..."], largest: float = 1.0) -> str:
-    """Numbers from 0 to `largest` as bytes in base64: a fraction of the size of JSON."""
-    scaled = np.clip(255 * values / max(largest, 1e-9), 0, 255)
-    return base64.b64encode(np.round(scaled).astype(np.uint8).tobytes()).decode()
+def encode_levels(values: Float[np.ndarray, "..."], largest: float = 1.0, length: int = 0) -> str:
+    """Numbers from 0 to `largest` as bytes in base64, a fraction of the size of JSON; filled up to a length."""
+    scaled = np.rint(values * (255 / max(largest, 1e-9)))
+    levels = np.minimum(np.maximum(scaled, 0), 255).astype(np.uint8).tobytes()
+    return base64.b64encode(levels.ljust(length, b"\0")).decode()
 
 
 def shown_slots(trace: MemoryTrace) -> Int[np.ndarray, "shown"]:
@@ -43,23 +44,33 @@ def shown_slots(trace: MemoryTrace) -> Int[np.ndarray, "shown"]:
     return np.sort(np.argsort(-importance, kind="stable")[:MOST_SLOTS])
 
 
-def encode_weights(trace: MemoryTrace | None) -> dict[str, Any] | None:
+def encode_weights(trace: MemoryTrace | None, total: int = 0) -> dict[str, Any] | None:
     """Where one step read (mean over heads) and wrote (sum over heads), and the usage relative to its largest.
 
-    Of a large memory only some slots: `shown` has their numbers, from 0, and is null where all are there.
+    Of a large memory only some slots: `shown` has their numbers, from 0, and is null where all are there. A trace
+    may lack the last slots of the total, where nothing was read or written.
     """
-    return None if trace is None else _encode_slots(trace, shown_slots(trace))
+    if trace is None:
+        return None
+    slots = shown_slots(trace)
+    encoded = _encode_slots(trace, slots, max(total, trace.memory.shape[0]))
+    if encoded["shown"] is not None and len(slots) < MOST_SLOTS:
+        encoded["shown"] = list(range(min(encoded["slots"], MOST_SLOTS)))
+    return encoded
 
 
-def _encode_slots(trace: MemoryTrace, slots: Int[np.ndarray, "shown"]) -> dict[str, Any]:
-    total = trace.memory.shape[0]
-    usage = np.zeros(total) if trace.usage is None else np.asarray(trace.usage)
+def _encode_slots(trace: MemoryTrace, slots: Int[np.ndarray, "shown"], total: int) -> dict[str, Any]:
+    """With zeros for those that are not in the trace."""
+    length = len(slots) if trace.memory.shape[0] == total else max(len(slots), min(total, MOST_SLOTS))
+    usage = None if trace.usage is None else np.asarray(trace.usage)
     return {
         "slots": total,
-        "shown": None if len(slots) == total else slots.tolist(),
-        "read": encode_levels(np.asarray(trace.read_weights).mean(axis=0)[slots]),
-        "write": encode_levels(np.asarray(trace.write_weights).sum(axis=0)[slots]),
-        "usage": encode_levels(usage[slots], float(usage.max())),
+        "shown": None if length == total else slots.tolist(),
+        "read": encode_levels(np.asarray(trace.read_weights).mean(axis=0)[slots], length=length),
+        "write": encode_levels(np.asarray(trace.write_weights).sum(axis=0)[slots], length=length),
+        "usage": encode_levels(np.zeros(0), length=length)
+        if usage is None
+        else encode_levels(usage[slots], float(usage.max()), length),
     }
 
 
@@ -73,7 +84,7 @@ def encode_step(
         "label": label,
         "guess": None if guess is None else str(guess),
         "picture": encode_levels(picture),
-        **_encode_slots(trace, slots),
+        **_encode_slots(trace, slots, trace.memory.shape[0]),
         "head_reads": encode_levels(np.asarray(trace.read_weights)[:, slots]),
         "head_writes": encode_levels(np.asarray(trace.write_weights)[:, slots]),
         "contents": _encode_contents(np.abs(np.asarray(trace.memory)[slots])),

@@ -8,8 +8,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from mann.errors import MannError
-from mann.web.sessions import Full
-from mann.web.trials import StoreError
+from mann.store import Gone, StoreError
+from mann.web.sessions import Full, Outdated
+from mann.web.trials import StoreError as TrialStoreError
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +25,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         404: "There is nothing at this address.",
         405: "This address does not take that kind of request.",
     }
-    return sentence(error.status_code, known.get(error.status_code, error.detail))
+    response = sentence(error.status_code, known.get(error.status_code, error.detail))
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _on_mistake(request: Request, error: Exception) -> Response:
@@ -37,8 +40,21 @@ async def _on_full(request: Request, error: Exception) -> Response:
     return response
 
 
+async def _on_outdated(request: Request, error: Exception) -> Response:
+    return sentence(409, str(error))
+
+
+async def _on_gone(request: Request, error: Exception) -> Response:
+    return sentence(404, str(error))
+
+
 async def _on_store_error(request: Request, error: Exception) -> Response:
     _log.error("%s", error)  # for those who run the server: where the file lies is no visitor's business
+    return sentence(503, "What is taught cannot be kept at the moment: wait a little and try again.")
+
+
+async def _on_trial_store_error(request: Request, error: Exception) -> Response:
+    _log.error("%s", error)
     return sentence(503, "Trials cannot be kept at the moment: wait a little and try again.")
 
 
@@ -54,7 +70,10 @@ HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Respons
     HTTPException: _on_http_error,
     MannError: _on_mistake,
     Full: _on_full,
+    Gone: _on_gone,
+    Outdated: _on_outdated,
     StoreError: _on_store_error,
+    TrialStoreError: _on_trial_store_error,
     ClientDisconnect: _on_disconnect,
     Exception: _on_bug,
 }

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import ipaddress
+import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
@@ -16,12 +18,14 @@ HEADERS = {
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
+    "permissions-policy": "camera=(self), microphone=(), geolocation=()",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+_ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 MOST_HEADERS = 100
 MOST_HEADER_BYTES = 32_000  # of all together
 MOST_IGNORED_BYTES = 16_000_000  # of a body that is refused
@@ -44,22 +48,24 @@ class Guard:
     Starlette's TrustedHostMiddleware answers in plain text and may redirect.
     """
 
-    def __init__(self, app: ASGIApp, hosts: tuple[str, ...]) -> None:
-        self.app, self.hosts = app, hosts
+    def __init__(
+        self, app: ASGIApp, hosts: tuple[str, ...], watch: Callable[[Scope, int, float], None]
+    ) -> None:
+        self.app, self.hosts, self.watch = app, hosts, watch
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        body = _Body(scope, receive)
+        body, began = _Body(scope, receive), time.perf_counter()
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self.watch(scope, message["status"], time.perf_counter() - began)
                 await body.ignore_rest()
                 present = {name for name, _ in message["headers"]}
-                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
                 message["headers"] = [
                     *message["headers"],
-                    *((name, value) for name, value in extra if name not in present),
+                    *(header for header in _ENCODED if header[0] not in present),
                 ]
             await send(message)
 
@@ -69,25 +75,26 @@ class Guard:
 
 def _refuse(scope: Scope, hosts: tuple[str, ...]) -> Response | None:
     """The answer to a request that goes no further."""
-    headers: list[tuple[bytes, bytes]] = scope["headers"]
-    size = sum(len(name) + len(value) for name, value in headers)
-    if (
-        len(headers) > MOST_HEADERS
-        or size + len(scope["raw_path"] + scope["query_string"]) > MOST_HEADER_BYTES
-    ):
+    size, host, foreign = len(scope["raw_path"]) + len(scope["query_string"]), "", False
+    origins: list[str] = []
+    asks = scope["path"].startswith(
+        ("/api/", "/v1/", "/metrics")
+    )  # a link to the page itself may stand anywhere
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+        if name == b"host":
+            host += value.decode("latin-1").lower()
+        elif name == b"origin":
+            origins.append(value.decode("latin-1").lower())
+        elif name == b"sec-fetch-site" and asks:
+            foreign |= value.lower() not in (b"same-origin", b"none")
+    if len(scope["headers"]) > MOST_HEADERS or size > MOST_HEADER_BYTES:
         return sentence(431, "The header of the request is too long.")
-
-    def values(name: bytes) -> list[str]:
-        return [value.decode("latin-1").lower() for key, value in headers if key == name]
-
-    host = "".join(values(b"host"))
-    name = host if host.endswith("]") else host.rsplit(":", 1)[0]
-    if name.removeprefix("[").removesuffix("]") not in hosts:
+    called = host if host.endswith("]") else host.rsplit(":", 1)[0]
+    if called.removeprefix("[").removesuffix("]") not in hosts:
         return sentence(400, "This playground answers only to the address that it was started with.")
     # Another site's page in the same browser could not read the answer, but it could teach or take up a place.
-    foreign = any(not _is_own(origin, host) for origin in values(b"origin"))
-    if scope["path"].startswith("/api/"):  # a link to the page itself may stand anywhere
-        foreign |= any(site not in ("same-origin", "none") for site in values(b"sec-fetch-site"))
+    foreign |= any(not _is_own(origin, host) for origin in origins)
     return sentence(403, "Only the playground's own page may ask this.") if foreign else None
 
 
@@ -118,6 +125,8 @@ class _Body:
 
     async def ignore_rest(self) -> None:
         size = 0
+        if not self._more:
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._deadline):
                 while self._more and size < MOST_IGNORED_BYTES:

@@ -9,13 +9,28 @@ from typing import Any
 import numpy as np
 
 from mann.data.pictures import draw_pictures
+from mann.errors import MannError
 from mann.online import OneShotLearner, Prepared
+from mann.online.page import read_page
+from mann.online.together import Glance
+from mann.store import Learners, open_store
 from mann.web import experiment
+from mann.web.desk import Ask, Desk
 from mann.web.encoding import encode_step, encode_weights
 from mann.web.experiment import Material, Trial
 from mann.web.explain import Writings
-from mann.web.requests import read_label, read_picture, read_seconds, read_whole
-from mann.web.sessions import MOST_SYMBOLS, Session, Sessions
+from mann.web.metrics import Metrics
+from mann.web.requests import (
+    check_label,
+    read_label,
+    read_picture,
+    read_seconds,
+    read_threshold,
+    read_version,
+    read_whole,
+)
+from mann.web.service import Service
+from mann.web.sessions import MOST_EXAMPLES, MOST_SYMBOLS, Session, Sessions
 from mann.web.trials import TrialStore
 
 REPLAY_LENGTH = 50
@@ -29,10 +44,16 @@ class Settings:
 
     results: Path
     trials: Path
-    most_sessions: int = 200
-    most_per_address: int = 200
-    idle_seconds: float = 1800.0
+    store: str
+    """Where learners are kept: a SQLite file, or redis://…"""
+    most_sessions: int = 1000
+    most_per_address: int = 1000
+    most_learners: int = 1000
+    """Of the service, beside those of browsers."""
+    idle_seconds: float = 30 * 86400.0
     trial_length: int = 50
+    tokens: tuple[str, ...] = ()
+    """Who may use the service; none: everybody, which is for loopback alone."""
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
     """Host names that a request may ask for, against DNS rebinding."""
 
@@ -44,16 +65,22 @@ class Playground:
         self, learner: OneShotLearner, opponent: OneShotLearner, material: Material, settings: Settings
     ) -> None:
         self.learner, self.opponent, self.material, self.settings = learner, opponent, material, settings
+        self.metrics = Metrics()
+        self.learners = Learners(open_store(settings.store), learner)
+        self.desk = Desk(learner, self.metrics)
+        self.service = Service(self.learners, settings.most_learners, self.metrics)
         self.sessions = Sessions(
-            lambda: Session(learner.sibling(keep="nothing")),
-            settings.most_sessions,
-            settings.most_per_address,
-            settings.idle_seconds,
+            self.learners, settings.most_sessions, settings.most_per_address, settings.idle_seconds
         )
         trace = learner.memory
         self._slots = 0 if trace is None else trace.memory.shape[0]
         self.replay = functools.lru_cache(KEPT_REPLAYS)(self._replay)
         self.store = TrialStore(settings.trials)
+
+    def close(self) -> None:
+        """After the last request: nothing is left to be done."""
+        self.desk.close()
+        self.learners.store.close()
 
     def session(self, session: Session) -> dict[str, Any]:
         return {
@@ -63,30 +90,87 @@ class Playground:
             **session.snapshot(),
         }
 
-    def _drawing(self, body: dict[str, Any]) -> Prepared:
+    def drawing(self, body: dict[str, Any]) -> Prepared:
         """The drawing of a request, as the network sees it."""
         return self.learner.prepare(read_picture(body), "the drawing")
 
-    def predict(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
-        look, about = session.look(self._drawing(body))
-        chances = dict(look.probabilities)
-        guess = look.best
-        confidence, new = chances[guess], chances.pop(None)
-        ranked = sorted(chances.items(), key=lambda item: -item[1])[:RANKED]
-        return about | {
-            "guess": guess,
-            "confidence": confidence,
-            "ranked": [{"label": label, "probability": chance} for label, chance in ranked],
-            "new": new,
-            "memory": encode_weights(look.memory),
-        }
+    async def predict(self, cookie: str | None, content: dict[str, Any] | Prepared) -> dict[str, Any]:
+        return await self.desk.ask(self.prepare_predictions, (cookie, content))
+
+    def prepare_predictions(self, requests: list[tuple[str | None, Any]]) -> list[Ask | Exception]:
+        """Predictions for browsers, by cookie and what was drawn."""
+        sessions = self.sessions.find_all([cookie for cookie, _ in requests])
+        return [
+            self._prepare_prediction(session or self.sessions.guest(), content)
+            for session, (_, content) in zip(sessions, requests, strict=True)
+        ]
+
+    def _prepare_prediction(self, session: Session, content: Any) -> Ask | Exception:
+        try:
+            picture = content if isinstance(content, Prepared) else self.drawing(content)
+        except MannError as error:
+            return error
+        now = session.taught.now
+
+        def finish(glances: list[Glance]) -> dict[str, Any]:
+            (glance,) = glances
+            chances = dict(glance.probabilities)
+            guess = glance.best
+            confidence, new = chances[guess], chances.pop(None)
+            ranked = sorted(chances.items(), key=lambda item: -item[1])[:RANKED]
+            return session.explain(now, glance) | {
+                "guess": guess,
+                "confidence": confidence,
+                "ranked": [{"label": label, "probability": chance} for label, chance in ranked],
+                "new": new,
+                "memory": encode_weights(glance.memory, self._slots),
+            }
+
+        return Ask(now.learner, [picture.pixels], finish)
 
     def learn(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
-        learned = session.teach(self._drawing(body), read_label(body))
+        learned = session.teach(self.drawing(body), read_label(body))
+        self.metrics.examples.add()
         return self.session(session) | {"learned": learned}
 
     def forget(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
-        session.forget()
+        """One symbol, or everything where none is named."""
+        session.forget(None if body.get("label") is None else read_label(body))
+        return self.session(session)
+
+    def rename(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        session.rename(read_label(body), read_label(body, "to"))
+        return self.session(session)
+
+    def undo(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        session.undo()
+        return self.session(session)
+
+    def unlearn(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        session.unlearn(read_whole(body, "example", 1, MOST_EXAMPLES), read_version(body))
+        return self.session(session)
+
+    def relabel(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        number = read_whole(body, "example", 1, MOST_EXAMPLES)
+        session.relabel(number, read_label(body), read_version(body))
+        return self.session(session)
+
+    def set_novelty(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        session.set_novelty(read_threshold(body))
+        return self.session(session)
+
+    def examples(self, session: Session) -> dict[str, Any]:
+        return session.examples()
+
+    def save(self, session: Session) -> dict[str, Any]:
+        """What was taught, as the text of a file that this page and the one without a server can open."""
+        return {"text": json.dumps(session.export(), separators=(",", ":"))}
+
+    def load(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        """Take such a file, in place of what was taught."""
+        text = body.get("text")
+        examples, novelty = read_page(text if isinstance(text, str) else "", MOST_EXAMPLES)
+        session.load([(check_label(label), levels) for label, levels in examples], novelty)
         return self.session(session)
 
     def memory(self, session: Session) -> dict[str, Any]:

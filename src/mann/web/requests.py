@@ -13,29 +13,44 @@ from starlette.requests import Request
 from mann.errors import MannError
 
 MOST_BYTES = 200_000  # of a request
+MOST_FILE_BYTES = 4_000_000  # of one with a file of what was taught
 MOST_PIXELS = 1_000_000  # of a drawing
+SMALL_BYTES, SMALL_PIXELS = 30_000, 200 * 200  # of a picture that is read among others
 MOST_LETTERS = 30  # of a label
 BODY_SECONDS = 10  # for a request to arrive
 REPLAY_EPISODES = 1000  # which test episodes can be replayed
 
 
-async def read_json(request: Request) -> dict[str, Any]:
+async def read_json(request: Request, most: int = MOST_BYTES) -> dict[str, Any]:
     """The body as a JSON object, bounded in size and time."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if content_type(request) != "application/json":
         raise HTTPException(415, "Send JSON, with the content type application/json.")
+    return parse_json(await read_body(request, most))
+
+
+def content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body, bounded in size and time."""
     declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared[:20]) > MOST_BYTES:
-        raise HTTPException(413, f"A request may have {MOST_BYTES // 1000} kB at most.")
+    too_long = HTTPException(413, f"This request may have {most // 1000} kB at most.")
+    if declared.isdigit() and int(declared[:20]) > most:
+        raise too_long
     content = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
                 content += chunk
-                if len(content) > MOST_BYTES:
-                    raise HTTPException(413, f"A request may have {MOST_BYTES // 1000} kB at most.")
+                if len(content) > most:
+                    raise too_long
     except TimeoutError:
         raise HTTPException(408, "The request took too long to arrive: send it again.") from None
+    return bytes(content)
+
+
+def parse_json(content: bytes) -> dict[str, Any]:
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
@@ -59,8 +74,29 @@ def read_picture(body: dict[str, Any]) -> Image.Image:
     return picture
 
 
-def read_label(body: dict[str, Any]) -> str:
-    label = body.get("label")
+def is_small(picture: bytes) -> bool:
+    """Whether this is a PNG of few pixels, which is quick to read: what a page draws."""
+    if len(picture) > SMALL_BYTES or picture[:8] != b"\x89PNG\r\n\x1a\n" or len(picture) < 24:
+        return False
+    width, height = int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])
+    return width * height <= SMALL_PIXELS
+
+
+def is_small_text(text: Any) -> bool:
+    """`is_small` of base64: the header is enough."""
+    if not isinstance(text, str) or len(text) > 4 * SMALL_BYTES // 3:
+        return False
+    try:
+        return is_small(base64.b64decode(text[:32]))
+    except ValueError:
+        return False
+
+
+def read_label(body: dict[str, Any], name: str = "label") -> str:
+    return check_label(body.get(name))
+
+
+def check_label(label: Any) -> str:
     label = " ".join(label.split()) if isinstance(label, str) else ""
     if not 1 <= len(label) <= MOST_LETTERS or not label.isprintable():
         raise MannError(f"Give the symbol a name of 1 to {MOST_LETTERS} letters.")
@@ -72,6 +108,24 @@ def read_whole(body: dict[str, Any], name: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise MannError(f"The {name} must be a whole number from {low} to {high}.")
     return value
+
+
+def read_version(body: dict[str, Any]) -> str | None:
+    """The version of what was taught that a change is meant for; None if that was left out."""
+    version = body.get("version")
+    if version is not None and not isinstance(version, str):
+        raise MannError("The version is the text that came with what was taught.")
+    return version
+
+
+def read_threshold(body: dict[str, Any]) -> float | None:
+    """A probability; None, which must be stated, for what the model says."""
+    threshold = body.get("threshold", "")
+    if threshold is None:
+        return None
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
+        raise MannError("The threshold is a probability from 0 to 1, or null for what the model says.")
+    return float(threshold)
 
 
 def read_seconds(body: dict[str, Any]) -> float:

@@ -1,13 +1,11 @@
 """The HTTP server: uvicorn, with bounds on how long and how often an address may keep it waiting."""
 
-import asyncio
 from collections import Counter
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mann.web.guard import MOST_HEADER_BYTES, network_of
 
@@ -22,35 +20,55 @@ INVALID = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnec
 INVALID += b"content-length: %d\r\n\r\n%s" % (len(_REFUSAL), _REFUSAL)
 
 
-class BoundedProtocol(H11Protocol):
+class BoundedProtocol(HttpToolsProtocol):
     """A connection that is closed when its client lets it wait.
 
     uvicorn waits forever for the end of a header and for a client to take its answer. Where there are too many
     connections, one that owes us a request gives way, the oldest first, so that newcomers are still served.
     """
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.network = network_of(self.client[0]) if self.client else ""
         self.quiet_since = self.loop.time()
-        self._owed: Any = None
-        self._arrival: asyncio.TimerHandle | None = None
-        self._departure: asyncio.TimerHandle | None = None
-        self._watch_arrival()
+        self._in_header = True
+        self._header_bytes = 0
+        self._arrival: Any = None
+        self._departure: Any = None
+        self._await_within(HEADER_SECONDS)
         self._make_room()
 
     @property
     def owes_request(self) -> bool:
         """Whether we wait for the client, and not the client for us."""
-        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        return self._in_header or self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def close_now(self) -> None:
         self.connections.discard(self)  # at once; `connection_lost` comes later
         self.transport.abort()
 
-    def handle_events(self) -> None:
-        super().handle_events()
-        self._watch_arrival()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_header:
+            self._header_bytes += len(data)
+            if self._header_bytes > MOST_HEADER_BYTES and not self.transport.is_closing():
+                self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._header_bytes = 0
+        if self.cycle is not None:  # the first header is awaited from the opening of the connection on
+            self._in_header = True
+            self._await_within(HEADER_SECONDS)
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._in_header = False
+        self._await_within(BODY_SECONDS)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._await_within(None)
 
     def send_400_response(self, msg: str) -> None:
         """To what is no HTTP. What the application has to say to the part before it is not sent any more."""
@@ -78,18 +96,10 @@ class BoundedProtocol(H11Protocol):
         self._cancel(self._arrival)
         self._cancel(self._departure)
 
-    def _watch_arrival(self) -> None:
-        """Start a clock whenever the client begins to owe us a header or a body."""
-        owed: Any = self.conn.their_state
-        if owed is h11.IDLE and self.cycle is not None and not self.conn.trailing_data[0]:
-            owed = None  # between two requests, where uvicorn has a clock of its own
-        if owed is self._owed:
-            return
-        self._owed = owed
+    def _await_within(self, seconds: float | None) -> None:
+        """Close the connection if what the client owes us now is not here by then."""
         self._cancel(self._arrival)
-        seconds = {h11.IDLE: HEADER_SECONDS, h11.SEND_BODY: BODY_SECONDS}.get(owed)
-        if seconds is not None:
-            self._arrival = self.loop.call_later(seconds, self.close_now)
+        self._arrival = None if seconds is None else self.loop.call_later(seconds, self.close_now)
 
     def _make_room(self) -> None:
         """If there are too many connections, close one of this address, or of that which has most of them."""
@@ -104,7 +114,7 @@ class BoundedProtocol(H11Protocol):
         slow = [one for one in everyone if one.network == crowded and one is not self and one.owes_request]
         min(slow, key=lambda one: one.quiet_since, default=self).close_now()
 
-    def _cancel(self, timer: asyncio.TimerHandle | None) -> None:
+    def _cancel(self, timer: Any) -> None:
         if timer is not None:
             timer.cancel()
 
@@ -122,5 +132,4 @@ def configure(app: ASGIApp) -> uvicorn.Config:
         proxy_headers=False,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=5,
-        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
     )

@@ -19,8 +19,8 @@ from mann.trained import Trained
 SMALL = 256  # numbers of an array from which on it is kept in half precision
 LARGEST = 5_000_000  # bytes of the whole site
 SERVED = (  # files of the server's page
-    *("app.js", "common.js", "example.js", "explain.js", "memory.js", "pad.js", "play.js", "session.js"),
-    *("icon.svg", "style.css"),
+    *("app.js", "common.js", "example.js", "explain.js", "memory.js", "pad.js", "pictures.js", "play.js"),
+    *("session.js", "symbols.js", "icon.svg", "style.css"),
 )
 PARAMETERS = (
     *("broadcast_dimensions", "permutation", "start_indices", "strides", "axis", "axes", "dimension"),
@@ -65,7 +65,7 @@ def make_site(trained: Trained) -> dict[str, bytes]:
         "letters": names.code.letters,
         "alphabet": names.code.alphabet,
         "capacity": names.code.capacity,
-        "novelty": trained.novelty if names.size > names.code.size else None,  # its threshold
+        "novelty": trained.novelty._asdict() if names.size > names.code.size else None,
         "side": pictures.side,
     }
     graph, weights = pack_graph(trace_step(trained.model, memory=True), about)

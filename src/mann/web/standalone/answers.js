@@ -19,14 +19,16 @@ export function encode(code, about) {
   return encoded;
 }
 
-/** Probabilities of the codes in use and, last, of something new. */
-export function probabilities(output, codes, about) {
+/** Probabilities of the codes in use, each with its number of examples, and, last, of something new. */
+export function probabilities(output, codes, shows, familiarity, about) {
   const { letters, alphabet, capacity, novelty } = about;
   const rows = Array.from({ length: letters }, (_, i) => softmax(Array.from(output.subarray(i * alphabet, (i + 1) * alphabet))));
   const chances = explain(rows, codes.map((code) => spell(code, about)), capacity);
   if (!novelty || codes.length === 0 || codes.length === capacity) return chances;
-  const fresh = 1 / (1 + Math.exp(-output[letters * alphabet]));
-  const known = chances.slice(0, -1), total = known.reduce((sum, chance) => sum + chance, 0) || 1;
+  const known = chances.slice(0, -1), often = Math.log(shows[known.indexOf(Math.max(...known))]), much = Math.log(codes.length);
+  const usual = novelty.constant + novelty.things * much + novelty.shows * often + novelty.both * much * often;
+  const fresh = 1 / (1 + Math.exp(-(novelty.stated * output[letters * alphabet] + novelty.alike * familiarity + usual)));
+  const total = known.reduce((sum, chance) => sum + chance, 0) || 1;
   return [...known.map((chance) => (1 - fresh) * chance / total), fresh];
 }
 

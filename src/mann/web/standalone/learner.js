@@ -20,6 +20,24 @@ const most = (values) => values.reduce((best, value, i) => (value > values[best]
 const rowsOf = (values, length) => Array.from({ length: values.length / length }, (_, i) =>
   values.subarray(i * length, (i + 1) * length));
 
+const random = () => crypto.getRandomValues(new Uint32Array(2)).join("-"); // randomUUID is for https alone
+
+const tidy = (name) => {
+  const tidied = name.trim().split(/\s+/).join(" ");
+  if (!tidied || tidied.length > MOST_LETTERS) throw new Error(`Give the symbol a name of 1 to ${MOST_LETTERS} letters.`);
+  return tidied;
+};
+
+/** The largest magnitude of every row. */
+function largest(values, rows) {
+  const found = new Float32Array(rows), length = values.length / rows;
+  for (let i = 0; i < values.length; i++) {
+    const row = Math.floor(i / length);
+    found[row] = Math.max(found[row], Math.abs(values[i]));
+  }
+  return found;
+}
+
 const sum = (rows) => rows[0].map((_, i) => rows.reduce((total, row) => total + row[i], 0));
 
 export class Learner {
@@ -32,8 +50,13 @@ export class Learner {
 
   get about() { return this.network.about; }
 
+  /** From which probability on something is new; null: if that is more probable than any label. */
+  get from() { return this.threshold ?? this.about.novelty?.threshold ?? null; }
+
   forget() {
-    this.id = crypto.randomUUID();
+    this.id = random();
+    this.threshold = null; // as the model has it
+    this.version = (this.version ?? 0) + 1; // counts every change
     this.examples = [];
     this.codes = new Map();
     this.replay();
@@ -44,6 +67,7 @@ export class Learner {
     this.state = this.network.start;
     this.pending = new Float32Array(this.about.letters * this.about.alphabet);
     this.shown = 0;
+    this.shows = new Map(); // label: how many examples
     this.steps = [];
     this.written = new Map(); // slot: the step that wrote it, and the name that came in then
     this.name = null;
@@ -57,19 +81,19 @@ export class Learner {
   look(pixels) {
     const x = Float32Array.from(pixels, (level) => level / 255);
     const { output, state, trace } = this.network.step(x, this.pending, this.state);
-    const codes = [...this.codes.values()], chances = probabilities(output, codes, this.about);
+    const codes = [...this.codes.values()], shows = [...this.codes.keys()].map((label) => this.shows.get(label) ?? 1);
+    const chances = probabilities(output, codes, shows, trace.familiarity?.[0] ?? -1, this.about);
     const fresh = chances.at(-1);
     const ranked = [...this.codes.keys()].map((label, i) => ({ label, probability: chances[i] }))
       .sort((a, b) => b.probability - a.probability);
-    const { novelty } = this.about; // from which probability on something is new, for a network that states it
-    const known = ranked.length > 0 && (novelty ? fresh < novelty : ranked[0].probability >= fresh);
+    const known = ranked.length > 0 && (this.from === null ? ranked[0].probability >= fresh : fresh < this.from);
     return { guess: known ? ranked[0].label : null, confidence: known ? ranked[0].probability : fresh, ranked, fresh, state, trace };
   }
 
   predict(pixels) {
     const { guess, confidence, ranked, fresh, trace } = this.look(pixels);
     return {
-      id: this.id, taught: this.shown, because: this.explain(trace), guess, confidence,
+      id: this.id, version: this.version, taught: this.shown, because: this.explain(trace), guess, confidence,
       ranked: ranked.slice(0, RANKED), new: fresh, memory: this.weights(trace),
     };
   }
@@ -89,23 +113,58 @@ export class Learner {
     this.state = state;
     this.pending = encode(this.codes.get(label), this.about);
     this.examples.push({ label, pixels });
+    this.shows.set(label, (this.shows.get(label) ?? 0) + 1);
     this.shown = number;
   }
 
   teach(pixels, given) {
-    const wanted = given.trim().split(/\s+/).join(" ");
-    if (!wanted || wanted.length > MOST_LETTERS) throw new Error(`Give the symbol a name of 1 to ${MOST_LETTERS} letters.`);
-    const label = [...this.codes.keys()].find((known) => known.toLowerCase() === wanted.toLowerCase()) ?? wanted;
-    const room = Math.min(this.about.capacity, MOST_SYMBOLS);
-    if (!this.codes.has(label) && this.codes.size >= room) throw new Error(`There is room for ${room} symbols: forget one first.`);
-    if (this.examples.length >= MOST_EXAMPLES) throw new Error(`There is room for ${MOST_EXAMPLES} examples: forget a symbol first.`);
+    const label = this.spelling(given), room = Math.min(this.about.capacity, MOST_SYMBOLS);
+    if (!this.codes.has(label) && this.codes.size >= room) throw new Error(`There is room for ${room} symbols: forget one to teach another.`);
+    if (this.examples.length >= MOST_EXAMPLES) throw new Error(`There is room for ${MOST_EXAMPLES} examples: forget a symbol to teach more.`);
     this.learn(pixels, label);
+    this.version += 1;
     return { ...this.session(), learned: { label, examples: this.examples.filter((example) => example.label === label).length } };
   }
 
-  forgetLabel(label) {
-    this.examples = this.examples.filter((example) => example.label !== label);
+  /** A name as it is written here: one that differs from a known one in capitals only is that one. */
+  spelling(given) {
+    const wanted = tidy(given);
+    return [...this.codes.keys()].find((known) => known.toLowerCase() === wanted.toLowerCase()) ?? wanted;
+  }
+
+  /** Show these examples in place of those before. */
+  mend(examples) {
+    this.examples = examples;
+    this.version += 1;
     this.replay();
+  }
+
+  forgetLabel(label) {
+    this.mend(this.examples.filter((example) => example.label !== label));
+  }
+
+  rename(label, given) {
+    const known = this.spelling(given), name = known === label ? tidy(given) : known;
+    if (!this.codes.has(label)) throw new Error(`There is no symbol “${label}”.`);
+    if (name !== label && this.codes.has(name)) throw new Error(`There is a symbol “${name}” already: choose another name.`);
+    this.codes = new Map([...this.codes].map(([one, code]) => [one === label ? name : one, code]));
+    this.mend(this.examples.map((example) => (example.label === label ? { ...example, label: name } : example)));
+  }
+
+  /** Take back one example, by its number from 1. */
+  unlearn(number) {
+    if (!(number >= 1 && number <= this.examples.length)) throw new Error("There is nothing to take back.");
+    this.mend(this.examples.toSpliced(number - 1, 1));
+  }
+
+  setThreshold(threshold) {
+    this.threshold = threshold;
+    this.version += 1;
+  }
+
+  allExamples() {
+    const examples = this.examples.map(({ label, pixels }, i) => ({ example: i + 1, label, picture: base64(pixels) }));
+    return { version: this.version, examples };
   }
 
   /** A random code that no label has. */
@@ -122,9 +181,14 @@ export class Learner {
     return {
       id: this.id, model: this.about.model, capacity: Math.min(this.about.capacity, MOST_SYMBOLS), taught: this.shown,
       standalone: true, slots: this.slots,
+      version: this.version, novelty: { threshold: this.from, own: this.threshold !== null },
       symbols: labels.map((label) => {
-        const own = this.examples.filter((example) => example.label === label);
-        return { label, examples: own.length, pictures: own.slice(0, KEPT_THUMBNAILS).map(({ pixels }) => base64(pixels)) };
+        const own = this.examples.flatMap((example, i) => (example.label === label ? [[i + 1, example]] : []));
+        const shown = own.slice(0, KEPT_THUMBNAILS);
+        return {
+          label, examples: own.length, numbers: shown.map(([number]) => number),
+          pictures: shown.map(([, { pixels }]) => base64(pixels)),
+        };
       }),
       memory: this.shown ? this.weights(this.last()) : null,
     };
@@ -153,7 +217,7 @@ export class Learner {
     if (this.slots <= MOST_SLOTS) return all;
     const reads = rowsOf(trace.read_weights, this.slots), writes = sum(rowsOf(trace.write_weights, this.slots));
     const now = sum(reads).map((share, slot) => share / reads.length + writes[slot]);
-    const held = () => rowsOf(trace.memory, trace.memory.length / this.slots).map((row) => Math.max(...row.map(Math.abs)));
+    const held = () => largest(trace.memory, this.slots);
     const used = trace.usage ?? held(), top = Math.max(...used, 1e-9);
     const importance = all.map((slot) => used[slot] / top + (now[slot] > NOTICED ? 1 + now[slot] : 0));
     return all.sort((a, b) => importance[b] - importance[a] || a - b).slice(0, MOST_SLOTS).sort((a, b) => a - b);
@@ -167,7 +231,7 @@ export class Learner {
   }
 
   contents(trace) {
-    const { memory } = trace, all = rowsOf(memory.map(Math.abs), memory.length / this.slots);
+    const { memory } = trace, all = rowsOf(memory.map((number) => Math.abs(number)), memory.length / this.slots);
     const rows = this.shownSlots(trace).map((slot) => all[slot]), tops = rows.map((row) => Math.max(...row));
     const top = Math.max(...tops), slots = 1 + Math.max(0, tops.findLastIndex((value) => value > 0.05 * top));
     return { slots, width: rows[0].length, values: levels(rows.slice(0, slots).flatMap((row) => Array.from(row)), top) };
@@ -207,14 +271,14 @@ export class Learner {
   /** All that was taught, as text for a file or the browser's storage. */
   save() {
     return JSON.stringify({
-      format: FORMAT, id: this.id, model: this.about.model, codes: [...this.codes],
+      format: FORMAT, id: this.id, model: this.about.model, novelty: this.threshold, codes: [...this.codes],
       examples: this.examples.map(({ label, pixels }) => ({ label, pixels: base64(pixels) })),
     });
   }
 
-  /** Take what `save` gave; throws, and changes nothing, if it is not that. */
+  /** Take what `save` or the server gave; throws, and changes nothing, if it is not that. */
   load(text) {
-    const wrong = new Error("This file was not saved by this page.");
+    const wrong = new Error("This file was not saved by the playground.");
     let saved, examples, codes;
     try {
       saved = JSON.parse(text);
@@ -223,14 +287,17 @@ export class Learner {
     } catch {
       throw wrong;
     }
-    const area = this.about.side ** 2, numbers = [...codes.values()];
+    const area = this.about.side ** 2, numbers = [...codes.values()], threshold = typeof saved.novelty === "number" ? saved.novelty : null;
     const sound = saved.format === FORMAT && typeof saved.id === "string" && examples.length <= MOST_EXAMPLES
       && codes.size <= Math.min(this.about.capacity, MOST_SYMBOLS) && new Set(numbers).size === numbers.length
       && numbers.every((code) => Number.isInteger(code) && code >= 0 && code < this.about.capacity)
-      && examples.every(({ label, pixels }) => typeof label === "string" && label.length <= MOST_LETTERS
-        && codes.has(label) && pixels.length === area);
+      && (threshold === null || (threshold >= 0 && threshold <= 1))
+      && examples.every(({ label }) => typeof label === "string" && label.length <= MOST_LETTERS && codes.has(label));
     if (!sound) throw wrong;
-    Object.assign(this, { id: saved.id, examples, codes });
+    if (!examples.every(({ pixels }) => pixels.length === area)) {
+      throw new Error(`This file was saved with the model ${saved.model}, whose pictures have another size than those of ${this.about.model}.`);
+    }
+    Object.assign(this, { id: saved.id, examples, codes, threshold, version: this.version + 1 });
     this.replay();
   }
 }

@@ -34,7 +34,7 @@ const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 const UNARY = {
   exp: Math.exp, log: Math.log, tanh: Math.tanh, logistic: sigmoid, abs: Math.abs, neg: (x) => -x, sqrt: Math.sqrt,
   rsqrt: (x) => 1 / Math.sqrt(x), square: (x) => x * x, log1p: Math.log1p, sign: Math.sign, floor: Math.floor,
-  ceil: Math.ceil, sin: Math.sin, cos: Math.cos, not: (x) => (x ? 0 : 1), copy: (x) => x,
+  ceil: Math.ceil, sin: Math.sin, cos: Math.cos, not: (x) => (x ? 0 : 1),
 };
 
 const BINARY = {
@@ -53,18 +53,48 @@ const TYPES = { float32: Float32Array, int32: Int32Array, bool: Uint8Array, uint
 
 const create = (value) => new TYPES[value.dtype](size(value.shape));
 
-/** An operation that only moves numbers: to each place from `places`. */
-const gather = (places) => ([input], [output]) => {
-  for (let i = 0; i < output.length; i++) output[i] = input[places[i]];
+// The commonest operations as loops of their own: calls to a function for every number take several times as long.
+const LOOPS = {
+  add(a, b, result, i, j) { for (let k = 0; k < result.length; k++) result[k] = a[i[k]] + b[j[k]]; },
+  sub(a, b, result, i, j) { for (let k = 0; k < result.length; k++) result[k] = a[i[k]] - b[j[k]]; },
+  mul(a, b, result, i, j) { for (let k = 0; k < result.length; k++) result[k] = a[i[k]] * b[j[k]]; },
+  div(a, b, result, i, j) { for (let k = 0; k < result.length; k++) result[k] = a[i[k]] / b[j[k]]; },
+  max(a, b, result, i, j) {
+    for (let k = 0; k < result.length; k++) {
+      const left = a[i[k]], right = b[j[k]];
+      result[k] = left > right || left !== left ? left : right;
+    }
+  },
 };
+
+/** Operations that change the shape alone, or nothing. */
+const NOTHING = ["reshape", "squeeze", "expand_dims", "copy"];
+
+/** How many numbers in a row come from numbers in a row, wherever one looks: they are moved together. */
+function runOf(places) {
+  let run = places.length;
+  for (let start = 0; start < places.length && run > 1; start += run) {
+    let length = 1;
+    while (length < run && places[start + length] === places[start] + length) length += 1;
+    while (run % length || places.length % length) length -= 1;
+    run = length;
+  }
+  return run;
+}
+
+/** An operation that only moves numbers: to each place from `places`. */
+function gather(places) {
+  const run = runOf(places);
+  if (run < 16) return ([input], [output]) => { for (let i = 0; i < output.length; i++) output[i] = input[places[i]]; };
+  return ([input], [output]) => {
+    for (let i = 0; i < output.length; i += run) output.set(input.subarray(places[i], places[i] + run), i);
+  };
+}
 
 const same = ([input], [output]) => output.set(input);
 
 /** Each of these prepares an operation: from its inputs and outputs (shapes) and parameters to what is run. */
 const PREPARE = {
-  reshape: () => same,
-  squeeze: () => same,
-  expand_dims: () => same,
   convert_element_type: (inputs, [output]) => (output.dtype === "int32"
     ? ([input], [result]) => { for (let i = 0; i < result.length; i++) result[i] = Math.trunc(input[i]); } : same),
   broadcast_in_dim([input], [output], { broadcast_dimensions: axes }) {
@@ -127,30 +157,48 @@ const PREPARE = {
     };
   },
   dot_general(inputs, [output], { dimension_numbers: [contract, batch] }) {
-    // Both as (batch, free, summed), the right one as (batch, summed, free); in place if they are so already.
-    const free = inputs.map(({ shape }, i) => shape.map((_, axis) => axis).filter((axis) =>
-      !contract[i].includes(axis) && !batch[i].includes(axis)));
-    const orders = [[...batch[0], ...free[0], ...contract[0]], [...batch[1], ...contract[1], ...free[1]]];
-    const places = inputs.map(({ shape }, i) => {
-      const own = strides(shape), order = orders[i];
-      return order.every((axis, at) => axis === at) ? null
-        : walk(order.map((axis) => shape[axis]), order.map((axis) => own[axis]));
+    // Both as (batch, free, summed): a number of the result is the product of two rows.
+    const arranged = inputs.map(({ shape, constant }, i) => {
+      const free = shape.map((_, axis) => axis).filter((axis) => !contract[i].includes(axis) && !batch[i].includes(axis));
+      const order = [...batch[i], ...free, ...contract[i]], own = strides(shape);
+      const rows = size(free.map((axis) => shape[axis]));
+      if (order.every((axis, at) => axis === at)) return { rows, of: (values) => values };
+      const places = walk(order.map((axis) => shape[axis]), order.map((axis) => own[axis]));
+      const move = (values, result) => {
+        for (let k = 0; k < places.length; k++) result[k] = values[places[k]];
+        return result;
+      };
+      const kept = new Float32Array(places.length);
+      if (constant) move(constant, kept); // weights are arranged once
+      return { rows, of: constant ? () => kept : (values) => move(values, kept) };
     });
-    const lengths = (i, axes) => size(axes.map((axis) => inputs[i].shape[axis]));
-    const [batches, rows, columns, summed] = [lengths(0, batch[0]), lengths(0, free[0]), lengths(1, free[1]), lengths(0, contract[0])];
-    const sums = new Float64Array(columns);
-    const arrange = (values, order) => (order ? values.constructor.from(order, (place) => values[place]) : values);
+    const [left, right] = arranged, batches = size(batch[0].map((axis) => inputs[0].shape[axis]));
+    const summed = size(contract[0].map((axis) => inputs[0].shape[axis])), columns = right.rows;
     return (values, [result]) => {
-      const left = arrange(values[0], places[0]), right = arrange(values[1], places[1]);
-      for (let b = 0; b < batches; b++) {
-        for (let row = 0; row < rows; row++) {
-          sums.fill(0);
-          for (let k = 0; k < summed; k++) {
-            const factor = left[(b * rows + row) * summed + k], from = (b * summed + k) * columns;
-            if (factor === 0) continue; // most of a picture is paper
-            for (let column = 0; column < columns; column++) sums[column] += factor * right[from + column];
+      const a = left.of(values[0]), b = right.of(values[1]);
+      for (let place = 0, at = 0; at < batches; at++) {
+        for (let row = 0; row < left.rows; row++) {
+          const from = (at * left.rows + row) * summed, to = from + summed;
+          let column = 0, other = at * columns * summed;
+          for (; column + 4 <= columns; column += 4, other += 4 * summed) { // four at once: a number is fetched once
+            let one = 0, two = 0, three = 0, four = 0;
+            for (let i = from, j = other; i < to; i++, j++) {
+              const factor = a[i];
+              one += factor * b[j];
+              two += factor * b[j + summed];
+              three += factor * b[j + 2 * summed];
+              four += factor * b[j + 3 * summed];
+            }
+            result[place++] = one;
+            result[place++] = two;
+            result[place++] = three;
+            result[place++] = four;
           }
-          result.set(sums, (b * rows + row) * columns);
+          for (; column < columns; column++, other += summed) {
+            let one = 0;
+            for (let i = from, j = other; i < to; i++, j++) one += a[i] * b[j];
+            result[place++] = one;
+          }
         }
       }
     };
@@ -165,8 +213,11 @@ function join(inputs, output, axis, shape) {
     first += shape(input)[axis];
     return made;
   });
+  const runs = places.map(runOf);
   return (values, [result]) => values.forEach((input, i) => {
-    for (let j = 0; j < input.length; j++) result[places[i][j]] = input[j];
+    const to = places[i], run = runs[i];
+    if (run < 16) for (let j = 0; j < input.length; j++) result[to[j]] = input[j];
+    else for (let j = 0; j < input.length; j += run) result.set(input.subarray(j, j + run), to[j]);
   });
 }
 
@@ -199,22 +250,31 @@ function reduce(input, axes, [first, combine]) {
   };
 }
 
-function elementwise(operation, inputs, [output]) {
+const orders = new Map(); // of every size, 0, 1, 2, …
+
+function inOrder(length) {
+  if (!orders.has(length)) orders.set(length, Int32Array.from({ length }, (_, i) => i));
+  return orders.get(length);
+}
+
+function elementwise(name, inputs, [output]) {
   if (inputs.length === 1) {
+    const operation = UNARY[name];
     return ([input], [result]) => { for (let i = 0; i < result.length; i++) result[i] = operation(input[i]); };
   }
-  const [one, two] = inputs.map(({ shape }) => stretch(shape, output.shape));
+  const [one, two] = inputs.map(({ shape }) => stretch(shape, output.shape) ?? inOrder(size(output.shape)));
+  const loop = LOOPS[name], operation = BINARY[name];
+  if (loop) return ([left, right], [result]) => loop(left, right, result, one, two);
   return ([left, right], [result]) => {
-    for (let i = 0; i < result.length; i++) result[i] = operation(left[one ? one[i] : i], right[two ? two[i] : i]);
+    for (let i = 0; i < result.length; i++) result[i] = operation(left[one[i]], right[two[i]]);
   };
 }
 
 function prepare({ operation, inputs, outputs, parameters }) {
   if (operation in PREPARE) return PREPARE[operation](inputs, outputs, parameters);
   if (operation in REDUCE) return reduce(inputs[0], parameters.axes, REDUCE[operation]);
-  const simple = UNARY[operation] ?? BINARY[operation];
-  if (!simple) throw new Error(`This network uses ${operation}, which the page does not know.`);
-  return elementwise(simple, inputs, outputs);
+  if (!(operation in UNARY) && !(operation in BINARY)) throw new Error(`This network uses ${operation}, which the page does not know.`);
+  return elementwise(operation, inputs, outputs);
 }
 
 /** A half-precision number. */
@@ -238,24 +298,27 @@ export class Network {
     this.outputs = graph.outputs;
     this.constants = Object.fromEntries(Object.entries(graph.constants).map(([name, one]) => [name, unpack(one, buffer)]));
     this.start = Object.fromEntries(Object.entries(graph.start).map(([name, one]) => [name, unpack(one, buffer)]));
-    const values = graph.values;
+    const described = (name) => ({ name, ...graph.values[name], constant: this.constants[name] });
     this.nodes = graph.nodes.map((node) => {
-      const described = (name) => ({ name, ...values[name] });
       const full = { ...node, inputs: node.inputs.map(described), outputs: node.outputs.map(described) };
-      return { ...full, run: prepare(full) };
+      // Results are kept for the next step, which writes over them.
+      return NOTHING.includes(node.operation) ? full : { ...full, run: prepare(full), results: full.outputs.map(create) };
     });
   }
 
   /** One step: pixels, the label of the picture before, and the state before it. */
   step(x, label, state) {
     const known = { ...this.constants, ...state, x, label };
-    for (const { inputs, outputs, run } of this.nodes) {
-      const results = outputs.map(create);
+    for (const { inputs, outputs, run, results } of this.nodes) {
+      if (!run) {
+        known[outputs[0].name] = known[inputs[0].name];
+        continue;
+      }
       run(inputs.map(({ name }) => known[name]), results);
       outputs.forEach(({ name }, i) => { known[name] = results[i]; });
     }
     const named = (prefix, as) => Object.fromEntries(this.outputs.filter((name) => name.startsWith(prefix))
-      .map((name) => [as + name.slice(prefix.length), known[name]]));
-    return { output: known.output, state: named("next.", "state."), trace: named("trace.", "") };
+      .map((name) => [as + name.slice(prefix.length), known[name].slice()]));
+    return { output: known.output.slice(), state: named("next.", "state."), trace: named("trace.", "") };
   }
 }

@@ -43,26 +43,33 @@ function keep(learner) {
   stored = text;
 }
 
-const pixels = async (learner, { image }) => see(await decode(image), learner.about);
+let last = { image: null, seen: null }; // what is taught was asked about before
+
+async function pixels(learner, { image }) {
+  if (last.image !== image) last = { image, seen: see(await decode(image), learner.about) };
+  return last.seen;
+}
 
 const ANSWERS = {
   "/api/session": (learner) => learner.session(),
   "/api/memory": (learner) => ({ steps: structuredClone(learner.steps) }),
+  "/api/examples": (learner) => learner.allExamples(),
   "/api/predict": async (learner, body) => learner.predict(await pixels(learner, body)),
   "/api/save": (learner) => ({ text: learner.save() }),
 };
 
+/** What changes the learner; the answer is the session after it, unless something else is given. */
 const CHANGES = {
   "/api/learn": async (learner, body) => learner.teach(await pixels(learner, body), body.label),
-  "/api/forget": (learner, { label }) => {
-    if (label === undefined) learner.forget();
-    else learner.forgetLabel(label);
-    return learner.session();
+  "/api/forget": (learner, { label }) => (label === undefined ? learner.forget() : learner.forgetLabel(label)),
+  "/api/rename": (learner, { label, to }) => learner.rename(label, to),
+  "/api/undo": (learner) => learner.unlearn(learner.examples.length),
+  "/api/unlearn": (learner, { example, version }) => {
+    if (version !== learner.version) throw new Error("Something else was taught meanwhile: look again, then repeat it.");
+    learner.unlearn(example);
   },
-  "/api/load": (learner, { text }) => {
-    learner.load(text);
-    return learner.session();
-  },
+  "/api/novelty": (learner, { threshold }) => learner.setThreshold(threshold),
+  "/api/load": (learner, { text }) => learner.load(text),
 };
 
 export async function ask(path, body) {
@@ -70,7 +77,7 @@ export async function ask(path, body) {
   if (path in ANSWERS) return ANSWERS[path](learner, body);
   const answer = await CHANGES[path](learner, body);
   keep(learner);
-  return answer;
+  return answer ?? learner.session();
 }
 
 if ("serviceWorker" in navigator) navigator.serviceWorker.register("./offline.js");

@@ -53,7 +53,9 @@ export function paintPicture(canvas, text) {
   return canvas;
 }
 
-export const thumbnail = (text) => paintPicture(element("canvas", { className: "thumb" }), text);
+/** A small picture; with a name for those who cannot see it, unless that is said beside it. */
+export const thumbnail = (text, name = "") => paintPicture(
+  element("canvas", { className: "thumb", ...(name ? { role: "img", ariaLabel: name } : { ariaHidden: "true" }) }), text);
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 

@@ -3,6 +3,7 @@
 const PEN = 0.03; // of the side, as the pens of the training data
 const EXPORT = 105; // pixels per side of what is sent, as the training data
 const FILL = 0.62; // of the side that a drawing fills when it is sent, as characters of the training data do
+const MOST_LETTERS = 150_000; // of a picture that is sent, in base64
 
 export class Pad {
   /** `onStart()` is called when the pen touches the paper, `onChange(done)` when the drawing has changed. */
@@ -11,6 +12,7 @@ export class Pad {
     this.onStart = onStart;
     this.onChange = onChange;
     this.strokes = [];
+    this.picture = null; // a canvas from elsewhere, in place of strokes
     this.active = null; // the pointer that draws
     this.cursor = null; // the keyboard's pen: position, and whether it is down
     canvas.addEventListener("pointerdown", (event) => this.down(event));
@@ -21,11 +23,24 @@ export class Pad {
     new ResizeObserver(() => this.paint()).observe(canvas);
   }
 
-  get empty() { return this.strokes.length === 0; }
+  get empty() { return this.strokes.length === 0 && !this.picture; }
 
-  clear() { this.lift(); this.strokes = []; this.changed(true); }
+  clear() { this.show(null); }
 
-  undo() { this.lift(); this.strokes.pop(); this.changed(true); }
+  undo() {
+    this.lift();
+    if (this.picture) this.picture = null;
+    else this.strokes.pop();
+    this.changed(true);
+  }
+
+  /** Put a picture in place of what was drawn; null: nothing. */
+  show(picture) {
+    this.lift();
+    this.strokes = [];
+    this.picture = picture;
+    this.changed(true);
+  }
 
   /** What is drawn from here on is a new stroke. */
   lift() {
@@ -54,6 +69,7 @@ export class Pad {
     this.cursor = null;
     this.active = event.pointerId;
     this.canvas.setPointerCapture(event.pointerId);
+    this.picture = null; // whoever draws, draws on white paper
     this.strokes.push([this.point(event)]);
     this.paint(); // what it will be shows only when the pen moves, or is lifted: then it is a dot
     this.onStart();
@@ -85,6 +101,7 @@ export class Pad {
       if (event.repeat) return;
       this.cursor.down = !this.cursor.down;
       if (!this.cursor.down) return this.changed(true);
+      this.picture = null;
       this.strokes.push([[this.cursor.x, this.cursor.y]]);
       this.paint();
       return this.onStart();
@@ -107,6 +124,10 @@ export class Pad {
     this.canvas.width = this.canvas.height = Math.round(side * ratio);
     const context = this.canvas.getContext("2d");
     context.scale(ratio, ratio);
+    if (this.picture) {
+      const { width, height } = this.picture, scale = side / Math.max(width, height);
+      context.drawImage(this.picture, (side - scale * width) / 2, (side - scale * height) / 2, scale * width, scale * height);
+    }
     this.ink(context, side, ([x, y]) => [x * side, y * side]);
     if (this.cursor) {
       const { x, y, down } = this.cursor;
@@ -134,8 +155,9 @@ export class Pad {
     }
   }
 
-  /** The drawing as a PNG in base64: centred, and scaled to the size that the network is used to. */
+  /** The drawing as a PNG in base64: centred, and scaled to the size that the network is used to; a picture as it is. */
   png() {
+    if (this.picture) return this.pictureAsPng();
     const canvas = document.createElement("canvas");
     canvas.width = canvas.height = EXPORT;
     const context = canvas.getContext("2d", { alpha: false });
@@ -154,5 +176,18 @@ export class Pad {
     const place = (point) => point.map((value, i) => EXPORT * (0.5 + scale * (value - middle[i])));
     this.ink(context, EXPORT, place, dot ? 2 * PEN : PEN);
     return canvas.toDataURL("image/png").split(",")[1];
+  }
+
+  /** As large as may be sent. */
+  pictureAsPng() {
+    const { width, height } = this.picture;
+    for (let scale = 1; ; scale *= 0.8) {
+      const canvas = document.createElement("canvas");
+      canvas.width = Math.max(1, Math.round(scale * width));
+      canvas.height = Math.max(1, Math.round(scale * height));
+      canvas.getContext("2d", { alpha: false }).drawImage(this.picture, 0, 0, canvas.width, canvas.height);
+      const png = canvas.toDataURL("image/png").split(",")[1];
+      if (png.length <= MOST_LETTERS) return png;
+    }
   }
 }

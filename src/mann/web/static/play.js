@@ -1,18 +1,20 @@
 // Draw a symbol, see the prediction at once, name it, draw the next.
 
-import { $, ask, attempt, element, leftOut, paintSlots, percent, shares, showError, shownSlots, thumbnail } from "./common.js";
+import { $, ask, attempt, element, leftOut, paintSlots, percent, shares, showError, shownSlots } from "./common.js";
 import * as example from "./example.js";
 import { reason } from "./explain.js";
 import { Pad } from "./pad.js";
+import * as pictures from "./pictures.js";
 import { change, check, onSession, refresh } from "./session.js";
+import * as symbols from "./symbols.js";
 
 const EVERY = 250; // milliseconds between predictions while drawing
 const DOUBLE_CLICK = 600; // milliseconds
-const LARGEST = 10_000_000; // bytes of a file that is opened
+const SETTLE = 150; // milliseconds after the threshold was moved
 const LONG = 14; // letters of a name that is set smaller, so that it stays on one line
 
 let pad, drawing = 0, timer = null, running = false, wanted = false, strip = null, slots = 128;
-let teaching = false, taughtAt = -Infinity;
+let teaching = false, taughtAt = -Infinity, settling = null;
 
 export function start() {
   // Before the pad's own: whoever takes the pen ends the example.
@@ -27,17 +29,14 @@ export function start() {
     example.play(pad, $("#name"), teach);
   };
   $("#note button").addEventListener("click", () => example.stop());
-  $("#forget").onclick = () => {
-    example.stop();
-    $("#forget-dialog").showModal();
+  symbols.start({ leave: example.stop, fresh: () => pad.clear(), say });
+  pictures.start({ leave: example.stop, show: (picture) => pad.show(picture), open: symbols.open });
+  $("#threshold").oninput = () => {
+    showThreshold();
+    clearTimeout(settling);
+    settling = setTimeout(() => setThreshold($("#threshold").value / 100), SETTLE);
   };
-  $("#forget-dialog").onclose = () => {
-    if ($("#forget-dialog").returnValue === "forget") forget();
-    $("#forget-dialog").returnValue = "";
-  };
-  $("#save").onclick = () => attempt(save);
-  $("#open").onclick = () => $("#file").click();
-  $("#file").onchange = () => attempt(open);
+  $("#threshold-own").onclick = () => setThreshold(null);
   $("#teach").onsubmit = (event) => {
     event.preventDefault();
     example.stop();
@@ -61,7 +60,19 @@ export async function show() {
   paintStrip();
 }
 
-export function hide() { example.stop(); }
+export function hide() {
+  example.stop();
+  pictures.stop();
+}
+
+const showThreshold = () => { $("#threshold-text").textContent = `${$("#threshold").value} %`; };
+
+async function setThreshold(threshold) {
+  clearTimeout(settling);
+  settling = null;
+  await attempt(() => change("/api/novelty", { threshold }));
+  if (!pad.empty) predict();
+}
 
 function started() {
   $("#hint").hidden = true;
@@ -158,52 +169,18 @@ async function teach(label) {
   $("#pad").focus({ preventScroll: true });
 }
 
-const forget = () => attempt(async () => {
-  await change("/api/forget", {});
-  pad.clear();
-});
-
-/** Offer what was taught as a file. */
-async function save() {
-  const { text } = await ask("/api/save");
-  const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: "application/json" })), download: "symbols.json" });
-  link.click();
-  URL.revokeObjectURL(link.href);
-}
-
-/** Take what was taught from a file, in place of what is here. */
-async function open() {
-  const [file] = $("#file").files;
-  $("#file").value = ""; // the same file can be chosen again
-  if (!file) return;
-  if (file.size > LARGEST) throw new Error("This file is too large to be one of this page.");
-  example.stop();
-  await change("/api/load", { text: await file.text() });
-  pad.clear();
-}
-
-const forgetSymbol = (label) => element("button", {
-  type: "button", className: "quiet", textContent: "✕", title: `Forget ${label}`, ariaLabel: `Forget ${label}`,
-  onclick: () => attempt(() => change("/api/forget", { label })),
-});
-
 function showSession(session) {
   for (const place of document.querySelectorAll("[data-model]")) place.textContent = session.model;
-  const count = session.symbols.length;
-  $("#no-symbols").hidden = count > 0;
-  $("#example").classList.toggle("gone", count > 0); // it keeps its place: its neighbours shall not move
-  $("#symbols").hidden = $("#forget").hidden = count === 0;
-  $("#forget-count").textContent = count === 1 ? "the symbol" : `all ${count} symbols`;
-  $("#symbols tbody").replaceChildren(...session.symbols.map((symbol) => element("tr", {},
-    element("td", { textContent: symbol.label }),
-    element("td", {}, ...symbol.pictures.map(thumbnail)),
-    element("td", { className: "number", textContent: symbol.examples === 1 ? "once" : `${symbol.examples} times` },
-      ...(session.standalone ? [forgetSymbol(symbol.label)] : [])))));
-  $("#files").hidden = !session.standalone;
+  $("#example").classList.toggle("gone", session.symbols.length > 0); // it keeps its place: its neighbours shall not move
   $("#chips").replaceChildren(...session.symbols.slice(-12).map((symbol) => element("button", {
     type: "button", textContent: symbol.label, title: `Teach this drawing as ${symbol.label}`,
     onclick: () => { example.stop(); teach(symbol.label); },
   })));
+  $("#threshold-own").disabled = !session.novelty.own;
+  if (settling === null) {
+    $("#threshold").value = Math.round(100 * (session.novelty.threshold ?? 0.5));
+    showThreshold();
+  }
   strip = session.memory;
   slots = session.slots;
   paintStrip();

@@ -1,5 +1,5 @@
 // What this page knows about its learner on the server, and how it notices that it is no longer true:
-// another tab has taught something, or the server was restarted or has dropped a learner that was idle.
+// another tab has taught something, or the server has dropped a learner that was idle.
 
 import { ask, attempt, showNote } from "./common.js";
 
@@ -17,8 +17,8 @@ export function take(session) {
   version += 1;
   for (const listener of listeners) listener(session);
   if (lost) {
-    showNote("What you had taught is gone: the playground was restarted, or nobody drew here for a long time. "
-      + "Teach it again.");
+    showNote("What you had taught is gone: nobody drew here for a long time, or the browser has lost its cookie. "
+      + "Teach it again, or open a file that you saved.");
   }
 }
 
@@ -37,9 +37,9 @@ export async function change(path, body) {
 }
 
 /** Every answer says which learner gave it and what that has been taught: is it the one that is shown? */
-export async function check({ id, taught }) {
+export async function check({ id, taught, version }) {
   if (!current || (current.taught === 0 && taught === 0)) return;
-  if (id !== current.id || taught !== current.taught) await refresh();
+  if (id !== current.id || version !== current.version) await refresh();
 }
 
 export function start() {

@@ -114,7 +114,7 @@ def choose_novelty(
     questions: int = QUESTIONS,
     seed: int = 0,
 ) -> float:
-    """From which probability on to call something new, chosen on the classes held out from training.
+    """From which probability on to call something new, by what the network states alone: on held-out classes.
 
     The lowest one, to the hundredth, at which no more than so many of the things taught are called new, whatever
     the number of things.
@@ -174,9 +174,9 @@ def _trial(
     pairs = [rng.permutation(images.counts[c])[:2] for c in taught]
     learner = parent.sibling(seed=int(rng.integers(2**31)))
     labels: list[Label] = list(range(things))
-    shown = [learner.prepare(_picture(images, c, pair[0])) for c, pair in zip(taught, pairs, strict=True)]
-    asked = [learner.prepare(_picture(images, c, pair[1])) for c, pair in zip(taught, pairs, strict=True)]
-    strange = [learner.prepare(_picture(images, c, rng.integers(images.counts[c]))) for c in others]
+    shown = [learner.prepare(picture_of(images, c, pair[0])) for c, pair in zip(taught, pairs, strict=True)]
+    asked = [learner.prepare(picture_of(images, c, pair[1])) for c, pair in zip(taught, pairs, strict=True)]
+    strange = [learner.prepare(picture_of(images, c, rng.integers(images.counts[c]))) for c in others]
     learner.learn_many(shown, labels)
     chances = learner.predict_proba_many([*asked, *strange])
     answers = [learner.choose(chance) for chance in chances[:things]]
@@ -194,7 +194,7 @@ def _trial(
     )
 
 
-def _picture(images: ImageSet, number: int | np.integer, drawing: int | np.integer) -> np.ndarray:
+def picture_of(images: ImageSet, number: int | np.integer, drawing: int | np.integer) -> np.ndarray:
     return images.images[number, drawing] * np.uint8(255 // images.ink)
 
 

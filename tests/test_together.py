@@ -1,0 +1,154 @@
+"""Many learners asked at once: against each of them asked alone."""
+
+import time
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from mann import OneShotLearner
+from mann.data import ink
+from mann.data.decode import plain_grey, read_grey
+from mann.online import together
+from mann.online.page import from_levels, read_page, to_levels, to_page
+from mann.online.together import Together
+from tests.sketches import SYMBOLS, sketch
+from tests.test_online import GLYPHS, tiny
+
+
+def assert_same(learners, pictures, parent):
+    glances = Together(parent).look(learners, [picture.pixels for picture in pictures])
+    for learner, picture, glance in zip(learners, pictures, glances, strict=True):
+        look = learner.look(picture)
+        assert list(glance.probabilities) == list(look.probabilities)
+        expected = list(look.probabilities.values())
+        assert list(glance.probabilities.values()) == pytest.approx(expected, abs=1e-4)
+        assert glance.threshold == look.threshold
+        if look.memory is None:
+            assert glance.memory is None
+            continue
+        slots = glance.memory.memory.shape[0]
+        for name in ("read_weights", "write_weights"):
+            weights = np.asarray(getattr(look.memory, name))
+            np.testing.assert_allclose(getattr(glance.memory, name), weights[:, :slots], atol=1e-5)
+            assert not weights[:, slots:].any()
+        held = np.abs(np.asarray(look.memory.memory)).max(axis=1)[:slots]
+        np.testing.assert_allclose(glance.memory.memory[:, 0], held, atol=1e-5)
+        if look.memory.usage is not None:
+            np.testing.assert_allclose(glance.memory.usage, look.memory.usage, atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", ["strings", "onehot"])
+def test_any_number_of_learners_with_any_number_of_labels(labels, monkeypatch):
+    """Dense memory, all slots; with one-hot labels also where every code is in use."""
+    monkeypatch.setattr(together, "BATCHES", (2, 4))
+    parent = OneShotLearner(tiny(labels), seed=0)
+    pictures = [parent.prepare(GLYPHS[glyph, 1]) for glyph in range(6)]
+    learners = []
+    for count in range(6):
+        learner = parent.sibling(seed=count, novelty=count % 2 == 0 or 0.3)
+        for number in range(min(count, parent.capacity)):
+            learner.learn_one(GLYPHS[number, 0], f"{number}")
+        learners.append(learner)
+    learners.append(parent.sibling(novelty=False))
+    learners[-1].learn_one(GLYPHS[0, 0], "a")
+    assert_same(learners, [pictures[place % 6] for place in range(7)], parent)
+
+
+def test_what_a_learner_was_taught_meanwhile_counts():
+    parent = OneShotLearner(tiny("strings"), seed=0)
+    learner, asker = parent.sibling(), Together(parent)
+    picture = parent.prepare(GLYPHS[0, 1])
+    assert list(asker.look([learner], [picture.pixels])[0].probabilities) == [None]
+    learner.learn_one(GLYPHS[0, 0], "a")
+    assert list(asker.look([learner], [picture.pixels])[0].probabilities) == ["a", None]
+
+
+def test_few_slots_of_a_memory_that_holds_little_answer_the_same(monkeypatch):
+    """With the default model, whose memory has 1024 slots: of 3 and of 20 examples in one batch."""
+    monkeypatch.setattr(together, "BATCHES", (4,))
+    parent = OneShotLearner.from_pretrained(seed=0)
+    pictures = [parent.prepare(sketch(symbol, 1)) for symbol in list(SYMBOLS)[:3]]
+    learners = []
+    for count in (0, 3, 20):
+        learner = parent.sibling(seed=count)
+        shown = [sketch(list(SYMBOLS)[number % 3], number) for number in range(count)]
+        learner.learn_many(shown, [f"{number % 7}" for number in range(count)])
+        learners.append(learner)
+    assert_same(learners, pictures, parent)
+    assert [parent._network.fit(needed).slots for needed in (1, 16, 17, 257)] == [16, 16, 64, 1024]
+    # `predict_many` takes few slots as well.
+    assert learners[2].predict_many(pictures) == [learners[2].predict_one(picture) for picture in pictures]
+    for many, one in zip(learners[2].predict_proba_many(pictures), pictures, strict=True):
+        assert many == pytest.approx(learners[2].predict_proba_one(one), abs=1e-4)
+
+
+def test_many_at_once_take_a_tenth_of_the_time():
+    """In processor time, the least of several rounds; checks of types would count for the single calls alone."""
+    learner = OneShotLearner.from_pretrained(seed=0)
+    pictures = [learner.prepare(sketch("ring", seed % 8)) for seed in range(256)]
+    learner.learn_many(pictures[:8], list("abcdefgh"))
+    alone, together_ = [], []
+    learner.predict_many(pictures)
+    for _ in range(3):
+        began = time.process_time()
+        for picture in pictures[:8]:
+            learner.predict_one(picture)
+        alone.append((time.process_time() - began) / 8)
+        began = time.process_time()
+        learner.predict_many(pictures)
+        together_.append((time.process_time() - began) / 256)
+    assert min(alone) > 4 * min(together_)  # 17 measured; other tests may share the cores
+
+
+def drawings():
+    rng = np.random.default_rng(0)
+    for number, symbol in enumerate(SYMBOLS):
+        drawing = sketch(symbol, number).convert("L").resize((105, 105))
+        yield drawing
+        yield drawing.convert("RGBA")
+        yield Image.fromarray(255 - np.asarray(drawing))
+        noise = np.asarray(drawing).astype(int) * 0.6 + rng.integers(-8, 9, (105, 105))
+        yield Image.fromarray(np.clip(noise, 0, 255).astype(np.uint8))
+        coloured = np.array(drawing.convert("RGB"))
+        coloured[..., 0] //= 2
+        yield Image.fromarray(coloured)
+        thick = Image.new("RGBA", (105, 105), "white")
+        ImageDraw.Draw(thick).line(
+            rng.integers(0, 105, 8).tolist(), (20, 60, 90, 255), int(rng.integers(1, 40))
+        )
+        yield thick
+    yield Image.new("L", (105, 105), 128)
+
+
+def test_counting_levels_finds_the_same_ink():
+    """As the general way does, pixel by pixel; and leaves to it what it cannot judge."""
+    found = 0
+    for drawing in drawings():
+        general = ink._ink_on_plain_paper(read_grey(drawing))
+        counted = ink._ink_of_drawing(plain_grey(drawing, 105, "it"))
+        if general is None:
+            assert counted is None
+        else:
+            np.testing.assert_array_equal(counted, ink._levels(general))
+            found += 1
+    assert found >= 12
+    transparent = Image.new("RGBA", (105, 105), (0, 0, 0, 0))
+    assert plain_grey(transparent, 105, "it") is None
+    assert plain_grey(Image.new("L", (104, 105)), 105, "it") is None
+    turned = sketch("ring", 0).resize((105, 105)).convert("L")
+    turned.info["exif"] = b"x"
+    assert plain_grey(turned, 105, "it") is None
+
+
+def test_levels_are_the_pixels():
+    parent = OneShotLearner(tiny("strings"), seed=0)
+    prepared = parent.prepare(GLYPHS[0, 0])
+    again = from_levels(to_levels(prepared.pixels), parent.format)
+    np.testing.assert_array_equal(again.pixels, prepared.pixels)
+    parent.learn_one(again, "a")
+    page = to_page(parent)
+    assert page["codes"] == [["a", parent.codes["a"]]]
+    import json
+
+    assert read_page(json.dumps(page), 1) == ([("a", to_levels(prepared.pixels))], True)
