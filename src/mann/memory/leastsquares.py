@@ -38,6 +38,7 @@ LEAST_NOISE = 1e-2  # relative to the function; keeps float32 safe
 class LeastSquaresConfig(MemoryConfig, kind="least-squares"):
     """Estimates of a function by recursive least squares on waves of learned frequencies, one per head."""
 
+    takes_query: ClassVar[bool] = False
     frequencies: int = 32
     """Frequencies per head; two features of each, so that the memory has twice as many slots."""
     heads: int = 4
