@@ -17,7 +17,7 @@ What it knows in advance: that values are sums of waves plus noise, and that whe
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
