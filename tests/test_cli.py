@@ -333,7 +333,7 @@ def test_parts_are_exchanged_by_name_and_keep_what_they_have_in_common(capsys):
     shown = capsys.readouterr().out
     assert "--model.memory.initial-heads" in shown
     assert "--model.memory.least-used" not in shown
-    assert re.search(r"none \| keyvalue \| [a-z |]*ntm", shown)
+    assert re.search(r"none \| keyvalue \| [a-z |-]*ntm", shown)
     assert ">>>" not in shown  # examples of Python in docstrings
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mann.data import Omniglot as Omniglot
     from mann.data import load_images as load_images
     from mann.data.functions import GaussianProcess as GaussianProcess
+    from mann.data.functions import UnknownProcess as UnknownProcess
     from mann.data.images import ImageSet as ImageSet
     from mann.data.images import PictureFormat as PictureFormat
     from mann.data.render import Drawings as Drawings
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from mann.layers import Linear as Linear
     from mann.memory import AttentionConfig as AttentionConfig
     from mann.memory import KeyValueConfig as KeyValueConfig
+    from mann.memory import LeastSquaresConfig as LeastSquaresConfig
     from mann.memory import LRUAConfig as LRUAConfig
     from mann.memory import MatchingConfig as MatchingConfig
     from mann.memory import Memory as Memory
@@ -61,7 +63,9 @@ if TYPE_CHECKING:
     from mann.models import Model as Model
     from mann.models import ModelConfig as ModelConfig
     from mann.models import build_model as build_model
+    from mann.online import Estimate as Estimate
     from mann.online import Example as Example
+    from mann.online import FunctionLearner as FunctionLearner
     from mann.online import Look as Look
     from mann.online import OneShotLearner as OneShotLearner
     from mann.runtime import prepare_jax as prepare_jax
@@ -72,6 +76,7 @@ if TYPE_CHECKING:
     from mann.tasks import Regression as Regression
     from mann.tasks import Roaming as Roaming
     from mann.tasks import Task as Task
+    from mann.tasks import UnknownFunctions as UnknownFunctions
     from mann.teaching import TaughtOnce as TaughtOnce
     from mann.teaching import teach_once as teach_once
     from mann.trained import Trained as Trained
@@ -94,7 +99,7 @@ _NAMES = {
     "mann.cell": "State",
     "mann.controllers": "Controller ControllerConfig FeedForwardConfig LSTMConfig NoControllerConfig",
     "mann.data": "DataConfig Folder Glyphs NoData Omniglot load_images",
-    "mann.data.functions": "GaussianProcess",
+    "mann.data.functions": "GaussianProcess UnknownProcess",
     "mann.data.images": "ImageSet PictureFormat",
     "mann.data.render": "Drawings prepare",
     "mann.encoders": "ConvConfig Encoder EncoderConfig MLPConfig NoEncoder",
@@ -103,12 +108,12 @@ _NAMES = {
     "mann.evaluation": "Evaluation evaluate",
     "mann.labels": "LabelCode",
     "mann.layers": "Linear",
-    "mann.memory": "AttentionConfig KeyValueConfig LRUAConfig MatchingConfig Memory MemoryConfig MemoryTrace "
-    "NTMConfig NoMemoryConfig PrototypesConfig SlotConfig SparseConfig",
+    "mann.memory": "AttentionConfig KeyValueConfig LRUAConfig LeastSquaresConfig MatchingConfig Memory "
+    "MemoryConfig MemoryTrace NTMConfig NoMemoryConfig PrototypesConfig SlotConfig SparseConfig",
     "mann.models": "PAPER_MODEL Model ModelConfig build_model",
-    "mann.online": "Example Look OneShotLearner",
+    "mann.online": "Estimate Example FunctionLearner Look OneShotLearner",
     "mann.runtime": "prepare_jax use_devices",
-    "mann.tasks": "Asking Classification ManyThings Regression Roaming Task",
+    "mann.tasks": "Asking Classification ManyThings Regression Roaming Task UnknownFunctions",
     "mann.teaching": "TaughtOnce teach_once",
     "mann.trained": "Trained load_trained pretrained_names save_trained with_slots",
     "mann.training.config": "Config CurriculumConfig",

@@ -155,6 +155,13 @@ class Gaussian(Output):
     ) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
         return outputs[..., 0], jax.nn.softplus(outputs[..., 1]) + self.smallest
 
+    def from_mean_and_scale(
+        self, mean: Float[Array, "*batch"], scale: Float[Array, "*batch"]
+    ) -> Float[Array, "*batch 2"]:
+        """The numbers that `mean_and_scale` reads so; a smaller scale than it can state becomes the smallest."""
+        above = jnp.maximum(scale - self.smallest, 1e-6)
+        return jnp.stack([mean, above + jnp.log(-jnp.expm1(-above))], axis=-1)
+
     def nll(
         self, outputs: Float[Array, "*batch 2"], target: Float[Array, "*batch 1"]
     ) -> Float[Array, "*batch"]:

@@ -1,4 +1,4 @@
-"""The oracle of the regression task: the exact Gaussian process with the true hyperparameters."""
+"""The oracle of the regression tasks: the exact Gaussian process with the true hyperparameters."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mann.data.functions import GaussianProcess, cholesky
+from mann.data.functions import Process, cholesky
 
 
 class Prediction(NamedTuple):
@@ -17,7 +17,7 @@ class Prediction(NamedTuple):
 
 
 def sequential_predictions(
-    x: Float[Array, "time dimensions"], y: Float[Array, "time"], process: GaussianProcess
+    x: Float[Array, "time dimensions"], y: Float[Array, "time"], process: Process
 ) -> Prediction:
     """p(y_t | x_t, D_{1:t−1}) at every step, from one Cholesky factor.
 
@@ -33,7 +33,7 @@ def predict(
     seen: Float[Array, "time dimensions"],
     y: Float[Array, "time"],
     queries: Float[Array, "queries dimensions"],
-    process: GaussianProcess,
+    process: Process,
 ) -> Prediction:
     """p(y | x, D) for each query alone, given all samples seen."""
     factor = _factor(seen, process)
@@ -43,5 +43,5 @@ def predict(
     return Prediction(mean, jnp.sqrt(jnp.maximum(variance, 0.0) + process.noise**2))
 
 
-def _factor(x: Float[Array, "time dimensions"], process: GaussianProcess) -> Float[Array, "time time"]:
+def _factor(x: Float[Array, "time dimensions"], process: Process) -> Float[Array, "time time"]:
     return cholesky(process.covariance(x, x) + process.noise**2 * jnp.eye(len(x)))

@@ -16,6 +16,7 @@ from mann.text import ordinal
 
 NETWORKS = {
     "MANN": BLUE,
+    "Least squares": VIOLET,
     "MANN, LSTM": BLUE,
     "MANN (NTM access), LSTM": VIOLET,
     "MANN, feed-forward": "#0e7490",

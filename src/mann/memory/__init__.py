@@ -1,9 +1,10 @@
-"""External memories behind one small interface (`Memory`): LRUA, dense and sparse; the NTM's; keys and values; and
-what people would take instead: prototypes, a matching network, causal attention."""
+"""External memories behind one small interface (`Memory`): LRUA, dense and sparse; the NTM's; keys and values;
+least squares; and what people would take instead: prototypes, a matching network, causal attention."""
 
 from mann.memory.attention import Attention, AttentionConfig, AttentionState
 from mann.memory.base import Memory, MemoryConfig, MemoryTrace, NoMemory, NoMemoryConfig, SlotConfig
 from mann.memory.keyvalue import KeyValue, KeyValueConfig, KeyValueState
+from mann.memory.leastsquares import LeastSquares, LeastSquaresConfig, LeastSquaresState
 from mann.memory.lrua import LRUA, PAPER_MEMORY, LRUAConfig, LRUAState
 from mann.memory.matching import Matching, MatchingConfig
 from mann.memory.ntm import NTM, NTMConfig, NTMState
@@ -22,6 +23,9 @@ __all__ = [
     "KeyValueState",
     "LRUAConfig",
     "LRUAState",
+    "LeastSquares",
+    "LeastSquaresConfig",
+    "LeastSquaresState",
     "Matching",
     "MatchingConfig",
     "Memory",

@@ -18,4 +18,6 @@ from mann.online.examples import Keep as Keep
 from mann.online.examples import Picture as Picture
 from mann.online.examples import Prepared as Prepared
 from mann.online.examples import prepare_picture as prepare_picture
+from mann.online.functions import Estimate as Estimate
+from mann.online.functions import FunctionLearner as FunctionLearner
 from mann.online.learner import OneShotLearner as OneShotLearner

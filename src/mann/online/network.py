@@ -50,11 +50,15 @@ class Network(NamedTuple):
     """A trained model with its compiled step."""
 
     trained: Trained
-    names: Letters
     start: State
     arrays: Any  # of the model
     compiled: _Compiled
     smaller: dict[int, "Network"]  # the same with fewer slots
+
+    @property
+    def names(self) -> Letters:
+        """The distribution over labels, for a model that names things."""
+        return self.trained.config.task.names
 
     @property
     def code(self) -> LabelCode:
@@ -112,8 +116,7 @@ class Network(NamedTuple):
 def compile_network(trained: Trained) -> Network:
     """Compiled when first called, once for all models of the same parts and sizes."""
     arrays, static = eqx.partition(trained.model, is_array)
-    names = trained.config.task.names
-    return Network(trained, names, trained.model.initial_state(), arrays, _compile(static), {})
+    return Network(trained, trained.model.initial_state(), arrays, _compile(static), {})
 
 
 @lru_cache(maxsize=16)

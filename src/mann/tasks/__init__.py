@@ -5,7 +5,7 @@ from mann.tasks.asking import Asking, AskingResult
 from mann.tasks.base import Result, ResultTable, Sources, Stage, Task, Unseen
 from mann.tasks.classification import AccuracyByInstance, Classification
 from mann.tasks.many import ManyThings
-from mann.tasks.regression import LikelihoodByStep, Regression
+from mann.tasks.regression import FunctionTask, LikelihoodByStep, Regression, UnknownFunctions
 from mann.tasks.roaming import KnownOrNew, Roaming
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Asking",
     "AskingResult",
     "Classification",
+    "FunctionTask",
     "KnownOrNew",
     "LikelihoodByStep",
     "ManyThings",
@@ -24,5 +25,6 @@ __all__ = [
     "Sources",
     "Stage",
     "Task",
+    "UnknownFunctions",
     "Unseen",
 ]

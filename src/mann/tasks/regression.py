@@ -1,4 +1,4 @@
-"""The paper's other task: functions of a Gaussian process, a new one in every episode."""
+"""The paper's other task: functions of a Gaussian process, a new one in every episode; and functions not known."""
 
 import dataclasses
 import math
@@ -8,10 +8,10 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mann.data import DataConfig
-from mann.data.functions import GaussianProcess, draw_function
+from mann.data.functions import Drawn, GaussianProcess, UnknownProcess, draw_function, draw_unknown
 from mann.data.gp import sequential_predictions
 from mann.data.images import PictureFormat
 from mann.data.seen import Fingerprints
@@ -36,17 +36,11 @@ class Points(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Regression(Task, kind="regression"):
-    """Values of a function drawn from a Gaussian process, a new one in every episode.
+class FunctionTask(Task, abstract=True):
+    """Values of a function, a new one in every episode, each x seen once.
 
     Raises:
         MannError: for other than 1 to 3 dimensions, no samples, or an empty range.
-
-    Examples:
-        >>> import jax
-        >>> episode = Regression(dimensions=2, length=7).draw(jax.random.key(0))
-        >>> episode.inputs.shape, episode.targets.shape
-        ((7, 2), (7, 1))
     """
 
     dimensions: int = 1
@@ -56,7 +50,6 @@ class Regression(Task, kind="regression"):
     low: float = -2.0
     high: float = 2.0
     """x is uniform in [low, high] in every dimension."""
-    process: GaussianProcess = GaussianProcess()
 
     def __post_init__(self) -> None:
         if self.dimensions not in (1, 2, 3):
@@ -85,23 +78,12 @@ class Regression(Task, kind="regression"):
     ) -> Unseen:
         return Unseen(None, "functions", None)
 
-    def draw(self, key: PRNGKeyArray, source: None = None, size: Int[Array, "2"] | None = None) -> Episode:
-        """Draw one episode; every x is seen once, so all steps are first instances of one class."""
-        x_key, y_key = jax.random.split(key)
-        x = jax.random.uniform(x_key, (self.length, self.dimensions), minval=self.low, maxval=self.high)
-        y = draw_function(y_key, x, self.process).values
-        steps = jnp.zeros(self.length, jnp.int32)
-        return Episode(x, y[:, None], steps, steps + 1, jnp.ones(self.length, bool))
+    def draw_points(self, key: PRNGKeyArray) -> Float[Array, "time dimensions"]:
+        """x of every step."""
+        return jax.random.uniform(key, (self.length, self.dimensions), minval=self.low, maxval=self.high)
 
-    def tally(self, outputs: Float[Array, "batch time 2"], episodes: Episode) -> Points:
+    def tally(self, outputs: Float[Array, "batch time 2"], episodes: Any) -> Points:
         return _points(episodes.targets[..., 0], *self.output.mean_and_scale(outputs))
-
-    def reference(self, episodes: Episode) -> Points:
-        """What the exact process says of the same samples in the same order."""
-        y = episodes.targets[..., 0]
-        predict = jax.vmap(partial(sequential_predictions, process=self.process))
-        assert not isinstance(episodes.inputs, SharedPictures)
-        return _points(y, *predict(episodes.inputs, y))
 
     def record(self, tally: Points) -> dict[str, Any]:
         return {"held_out_loss": float(np.mean(np.asarray(tally.nll, np.float64)))}
@@ -114,7 +96,7 @@ class Regression(Task, kind="regression"):
 
     def resized(
         self, classes: int = 0, length: int = 0, alphabets: Alphabets | Literal[""] = ""
-    ) -> "Regression":
+    ) -> "FunctionTask":
         if classes or alphabets not in ("", "across"):
             raise MannError("A regression model has no classes: leave their number and alphabets out.")
         return dataclasses.replace(self, length=length or self.length)
@@ -123,6 +105,80 @@ class Regression(Task, kind="regression"):
     def extra_floats(self) -> int:
         """A covariance matrix and its Cholesky factor."""
         return 2 * self.steps**2
+
+
+@dataclasses.dataclass(frozen=True)
+class Regression(FunctionTask, kind="regression"):
+    """Values of a function drawn from a Gaussian process, a new one in every episode.
+
+    Raises:
+        MannError: for other than 1 to 3 dimensions, no samples, or an empty range.
+
+    Examples:
+        >>> import jax
+        >>> episode = Regression(dimensions=2, length=7).draw(jax.random.key(0))
+        >>> episode.inputs.shape, episode.targets.shape
+        ((7, 2), (7, 1))
+    """
+
+    process: GaussianProcess = GaussianProcess()
+
+    def draw(self, key: PRNGKeyArray, source: None = None, size: Int[Array, "2"] | None = None) -> Episode:
+        """Draw one episode; every x is seen once, so all steps are first instances of one class."""
+        x_key, y_key = jax.random.split(key)
+        x = self.draw_points(x_key)
+        y = draw_function(y_key, x, self.process).values
+        steps = jnp.zeros(self.length, jnp.int32)
+        return Episode(x, y[:, None], steps, steps + 1, jnp.ones(self.length, bool))
+
+    def reference(self, episodes: Episode) -> Points:
+        """What the exact process says of the same samples in the same order."""
+        y = episodes.targets[..., 0]
+        predict = jax.vmap(partial(sequential_predictions, process=self.process))
+        assert not isinstance(episodes.inputs, SharedPictures)
+        return _points(y, *predict(episodes.inputs, y))
+
+
+class UnknownEpisode(NamedTuple):
+    """An episode with the process that it was drawn from, which the network is not told."""
+
+    inputs: Float[Array, "*batch time dimensions"]
+    targets: Float[Array, "*batch time 1"]
+    mask: Bool[Array, "*batch time"]
+    process: Drawn
+
+
+@dataclasses.dataclass(frozen=True)
+class UnknownFunctions(FunctionTask, kind="functions"):
+    """Values of a function that is not known in advance: every episode has another kernel and hyperparameters.
+
+    Beside it stands the Gaussian process with the true ones. Of a sawtooth, which is no Gaussian process, it is the
+    one with the same covariance: the best linear prediction.
+
+    Raises:
+        MannError: for other than 1 to 3 dimensions, no samples, or an empty range.
+
+    Examples:
+        >>> import jax
+        >>> task = UnknownFunctions(length=7, unknown=UnknownProcess(kernels=("matern", "sawtooth")))
+        >>> task.draw(jax.random.key(0)).targets.shape
+        (7, 1)
+    """
+
+    unknown: UnknownProcess = UnknownProcess()
+
+    def draw(
+        self, key: PRNGKeyArray, source: None = None, size: Int[Array, "2"] | None = None
+    ) -> UnknownEpisode:
+        x_key, y_key, process_key = jax.random.split(key, 3)
+        x, process = self.draw_points(x_key), self.unknown.draw(process_key, self.dimensions)
+        y = draw_unknown(y_key, x, process)
+        return UnknownEpisode(x, y[:, None], jnp.ones(self.length, bool), process)
+
+    def reference(self, episodes: UnknownEpisode) -> Points:
+        """What the process with the true hyperparameters says of the same samples in the same order."""
+        y = episodes.targets[..., 0]
+        return _points(y, *jax.vmap(sequential_predictions)(episodes.inputs, y, episodes.process))
 
 
 def _points(y: Float[Array, "*n"], mean: Float[Array, "*n"], scale: Float[Array, "*n"]) -> Points:
@@ -182,7 +238,7 @@ class LikelihoodByStep:
         return ResultTable(columns, rows, notes)
 
 
-def likelihood_by_step(task: Regression, model: Points, gp: Points) -> LikelihoodByStep:
+def likelihood_by_step(task: FunctionTask, model: Points, gp: Points) -> LikelihoodByStep:
     """Means over episodes of what a model and the exact process said of the same samples."""
     both = {"model": model, "gp": gp}
     nll = {name: np.asarray(points.nll) for name, points in both.items()}

@@ -2,19 +2,19 @@
 
 import dataclasses
 
-from mann.controllers import LSTMConfig
+from mann.controllers import LSTMConfig, NoControllerConfig
 from mann.data import Glyphs, NoData, Omniglot
-from mann.data.functions import GaussianProcess
+from mann.data.functions import GaussianProcess, UnknownProcess
 from mann.encoders import ConvStackConfig, EncoderConfig, MLPConfig
-from mann.memory import KeyValueConfig, LRUAConfig
+from mann.memory import KeyValueConfig, LeastSquaresConfig, LRUAConfig
 from mann.models import PAPER_MODEL, ModelConfig
-from mann.tasks import Asking, Classification, ManyThings, Regression, Roaming
+from mann.tasks import Asking, Classification, ManyThings, Regression, Roaming, Task, UnknownFunctions
 from mann.tasks.pool import PoolConfig
 from mann.training.config import Config
 from mann.training.optimisers import AdamW, Muon, RMSProp
 
 
-def _functions(dimensions: int, length_scale: float) -> Config:
+def _gp(dimensions: int, length_scale: float) -> Config:
     """Regression. The more dimensions, the smoother the functions, so that 50 samples still tell much of one.
 
     The key strength starts low: where classification looks up one sample, this blends several close ones.
@@ -28,6 +28,46 @@ def _functions(dimensions: int, length_scale: float) -> Config:
         evaluate_every=500,
         averaging=0.999,
     )
+
+
+def _least_squares(task: Task, memory: LeastSquaresConfig, updates: int) -> Config:
+    """The best network for functions: the memory alone, which takes x and y straight from the input."""
+    return Config(
+        task=task,
+        model=ModelConfig(controller=NoControllerConfig(), memory=memory, reads_to_controller=False),
+        data=NoData(),
+        optimiser=AdamW(learning_rate=2e-2, warmup=50),
+        updates=updates,
+        evaluate_every=200,
+        evaluate_episodes=400,
+        averaging=0.99,
+    )
+
+
+def _unknown(
+    dimensions: int,
+    length_scale: tuple[float, float],
+    period: tuple[float, float],
+    frequencies: int,
+    heads: int,
+    periodic: int,
+) -> Config:
+    """Functions that are not known in advance: more heads, each for another kind.
+
+    x has a wider range than that which a `FunctionLearner` brings samples to, so that it may ask beyond them.
+    """
+    process = UnknownProcess(length_scale=length_scale, period=period)
+    memory = LeastSquaresConfig(
+        frequencies=frequencies,
+        heads=heads,
+        shortest=length_scale[0],
+        longest=length_scale[1],
+        periodic=periodic,
+        shortest_period=period[0],
+        longest_period=period[1],
+    )
+    task = UnknownFunctions(dimensions=dimensions, low=-3.0, high=3.0, unknown=process)
+    return _least_squares(task, memory, updates=800)
 
 
 def _many(encoder: EncoderConfig, side: int) -> Config:
@@ -150,15 +190,29 @@ PRESETS: dict[str, Config] = {
         optimiser=RMSProp(learning_rate=1e-4, warmup=0, schedule="constant", clip=0.0),
         updates=6250,
     ),
-    "gp-1d": _functions(1, length_scale=0.5),
-    "gp-2d": _functions(2, length_scale=1.0),
-    "gp-3d": _functions(3, length_scale=1.5),
+    "gp-1d": _gp(1, length_scale=0.5),
+    "gp-2d": _gp(2, length_scale=1.0),
+    "gp-3d": _gp(3, length_scale=1.5),
+    "gp-1d-best": _least_squares(
+        _gp(1, length_scale=0.5).task, LeastSquaresConfig(frequencies=24, heads=2), updates=1000
+    ),
+    "gp-2d-best": _least_squares(
+        _gp(2, length_scale=1.0).task, LeastSquaresConfig(frequencies=64, heads=1), updates=600
+    ),
+    "gp-3d-best": _least_squares(
+        _gp(3, length_scale=1.5).task, LeastSquaresConfig(frequencies=64, heads=1), updates=600
+    ),
+    "functions-1d": _unknown(1, (0.25, 2.0), (1.0, 4.0), frequencies=24, heads=20, periodic=12),
+    "functions-2d": _unknown(2, (0.5, 3.0), (1.5, 6.0), frequencies=64, heads=6, periodic=2),
+    "functions-3d": _unknown(3, (0.75, 4.0), (2.0, 8.0), frequencies=64, heads=6, periodic=2),
 }
 """The first three train the models that the paper tables; the two that end in `conv` are for the same task with an
 encoder, and start from `omniglot-many` (`STARTS`); `omniglot-many` and `omniglot-many-pixels` are for few things or
 many, with keys apart from values, by convolutions and from pixels alone, `omniglot-roaming` for streams that wander
 between alphabets, `asking-3` for asking which labels to be told (docs/asking.md); `paper` is the literal cell and
-optimiser; the last three are the paper's regression (docs/regression.md says why these length scales)."""
+optimiser; `gp-1d` to `gp-3d` are the paper's regression (docs/regression.md says why these length scales), those that
+end in `best` the same functions with a memory by least squares, and `functions-1d` to `functions-3d` functions that
+are not known in advance."""
 
 STARTS = {"omniglot-5-conv": "omniglot-many", "omniglot-20-strings-conv": "omniglot-many"}
 """The weights that `mann train` starts from, where they are not random."""

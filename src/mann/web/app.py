@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
 from mann.web.errors import HANDLERS
+from mann.web.functions import predict_band
 from mann.web.guard import Guard, network_of
 from mann.web.playground import Playground
 from mann.web.requests import MOST_BYTES, MOST_FILE_BYTES, is_small_text, read_episode, read_json
@@ -76,6 +77,11 @@ def create_app(playground: Playground) -> ASGIApp:
         if name not in files:
             raise HTTPException(404)
         return file_response(name)
+
+    async def functions(request: Request) -> Response:
+        if request.method == "POST":
+            return JSONResponse(await computing.run(predict_band, await read_json(request)))
+        return file_response("functions.html")
 
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "ok", "browsers": await disk.run(playground.sessions.__len__)})
@@ -158,6 +164,8 @@ def create_app(playground: Playground) -> ASGIApp:
             Route("/", index),
             Route("/static/{name}", static),
             Route("/health", health),
+            Route("/functions", functions),
+            Route("/api/functions", functions, methods=["POST"]),
             Route("/metrics", metrics),
             *service_routes(playground.service, tokens, computing.run, playground.desk.ask),
             Route("/api/session", for_session(playground.session)),
