@@ -103,8 +103,8 @@ def calibrate_novelty(
     trained: Trained,
     *,
     things: Sequence[int] = THINGS,
-    mistakes: float = 0.03,
-    questions: int = 1000,
+    mistakes: float = 0.02,
+    questions: int = 4000,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Novelty:
