@@ -41,7 +41,7 @@ class Condition(NamedTuple):
     slots: int = 0  # of the memory
     neighbours: int = 0  # sparse access: slots that a head reads from (K)
     share: float = 1.0  # of the test episodes: fewer of long ones
-    alphabets: Alphabets | Literal[""] = ""  # that the classes of an episode come from
+    alphabets: Alphabets | Literal[""] = ""  # that the classes of an episode come from; empty: all
     context: str = ""  # of a stream, for the task that has one (`tasks.roaming`)
 
 
@@ -162,7 +162,7 @@ def evaluate_under(
             dataset=data or test.dataset,
             classes=test.classes,
             length=test.length,
-            alphabets=test.alphabets,
+            alphabets=test.alphabets or "across",
             task=dataclasses.replace(trained.config.task, **changes),
             episodes=episodes,
             progress=lambda done, total: bar.update(bar_id, completed=done),
