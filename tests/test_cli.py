@@ -119,7 +119,7 @@ def test_a_misspelt_command_gets_a_suggestion(wrong, right, capsys):
         (["train", "glyphs-5", "--distributed", "--coordinator", "localhost:1"], "leave out one of them"),
         (["train", "glyphs-5", "--data.path", "somewhere"], "--data.path"),
         (["train", "gp-1d", "--data", "glyphs"], "set data to none"),
-        (["train", "glyphs-5", "--model.memory", "tape"], "choose one of none, keyvalue"),
+        (["train", "glyphs-5", "--model.memory", "tape"], "choose one of none, attention"),
         (["train", "glyphs-5", "--model.memory"], "--model.memory needs a name"),
         (["train", "nowhere.py:config"], "no file nowhere.py"),
         (["eval", "omniglot-5", "--use", "nowhere.py"], "no file nowhere.py"),
@@ -333,7 +333,7 @@ def test_parts_are_exchanged_by_name_and_keep_what_they_have_in_common(capsys):
     shown = capsys.readouterr().out
     assert "--model.memory.initial-heads" in shown
     assert "--model.memory.least-used" not in shown
-    assert re.search(r"none \| keyvalue \| [a-z |-]*ntm", shown)
+    assert re.search(r"none \| attention \| [a-z |\n-]*ntm", shown)
     assert ">>>" not in shown  # examples of Python in docstrings
 
 

@@ -15,6 +15,11 @@ TOOLS = Path(__file__).parents[1] / "tools"
 SEEDS = (0, 1)
 
 
+@pytest.fixture(autouse=True)
+def _beside_each_other(monkeypatch):
+    monkeypatch.syspath_prepend(TOOLS)
+
+
 def load_tool(name):
     spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
     tool = importlib.util.module_from_spec(spec)

@@ -103,7 +103,7 @@ def test_a_shipped_name_does_not_hide_a_run_or_file_of_that_name_silently(tmp_pa
 
 
 @needs_data
-@pytest.mark.parametrize("name", [name for name in pretrained_names() if not name.startswith("gp-")])
+@pytest.mark.parametrize("name", PICTURES)
 def test_weights_do_on_test_classes_what_their_card_says(name, monkeypatch, shared_cache):
     monkeypatch.setenv("MANN_CACHE", str(shared_cache))
     monkeypatch.setenv("MANN_DATA", str(REAL))

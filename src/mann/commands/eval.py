@@ -30,8 +30,7 @@ class Arguments:
     length: int = 0
     """Samples in an episode; 0: as trained, or 10 per class if --classes is given."""
     alphabets: Literal["", "across", "within", "mixed"] = ""
-    """Alphabets that the classes of an episode come from; empty: all of them. Within one, classes resemble each
-    other; alone, it teaches 20 things once and asks, as people were asked (Lake et al. 2015)."""
+    """Alphabets of an episode's classes; empty: across all. Within alone: 20 things of one, each shown once."""
     teach_once: str = ""
     """Instead of episodes: teach so many things by one example of each, then ask, such as 5,20,100,423."""
     slots: int = 0

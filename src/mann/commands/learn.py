@@ -30,7 +30,7 @@ could not be used.
     mann learn symbols --json -             the same as JSON, on standard output
     mann learn symbols --show-seen seen.png what the network saw of each picture
     mann learn symbols --model runs/mine    a model of your own
-    mann learn symbols --unsure             asks you for the names of those it is unsure about, and learns them
+    mann learn symbols --unsure             asks where it is unsure, and learns
 
 With --unsure the pictures of ask/ are gone through in order, show/ may be missing, and each name that you type goes
 in at once, so that the next picture of the same thing is known; an empty line means that you do not know either.

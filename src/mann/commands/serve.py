@@ -29,7 +29,7 @@ experiment (mann trials). Stop it with Ctrl-C: what was taught is there again th
     mann serve
     mann serve --port 9000 --no-browser
     mann serve --model runs/mine                    a model of your own
-    mann serve --host 0.0.0.0 --public 192.168.1.5 --token-file tokens.txt     others at that address, too
+    mann serve --host 0.0.0.0 --public 192.168.1.5 --token-file tokens.txt
 """
 
 
@@ -53,8 +53,7 @@ class Arguments:
     trials: str = ""
     """The SQLite file of the human experiment; empty: mann/trials.sqlite in your folder for user data."""
     store: str = ""
-    """Where learners are kept: a SQLite file, or redis://HOST for several servers at once; empty:
-    mann/learners.sqlite in your folder for user data."""
+    """Where learners are kept: a SQLite file or redis://HOST; empty: mann/learners.sqlite among your user data."""
     token_file: str = ""
     """A file with the tokens of the service (/v1 and /metrics), one per line; needed where others can reach it."""
     learners: int = 1000

@@ -30,8 +30,7 @@ class Options:
     resume: str = ""
     """Continue the run in this folder from its newest valid checkpoint."""
     start: str = ""
-    """Start from the weights of this model, wherever they fit: a shipped name, a run folder or a file. Empty: as
-    the preset says (omniglot-many for those that end in conv, else random weights); none: from random weights."""
+    """Start from the weights of this model, wherever they fit; empty: as the preset says; none: random ones."""
     devices: int = 0
     """CPU devices to split the batch over; 0 means one for each core. Ignored on an accelerator."""
     tensorboard: bool = False

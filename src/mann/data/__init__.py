@@ -120,8 +120,7 @@ class Omniglot(DataConfig, kind="omniglot"):
     path: str = ""
     """Where the data is; empty means $MANN_DATA, the cache, a download."""
     split: Literal["paper", "lake", "roaming"] = "paper"
-    """Which classes train: ids 1 to 1200, as in the paper; those of Lake's 30 background alphabets, 1 to 964; or
-    those of 32 alphabets, then 5 to watch the training and 13 to test, in this order, as in RoamingOmniglot."""
+    """Which classes train: ids 1 to 1200; Lake's 30 background alphabets; or 32 alphabets as in RoamingOmniglot."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

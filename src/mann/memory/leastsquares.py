@@ -203,7 +203,7 @@ class LeastSquares(Memory):
             key,
             gain,
         )
-        waits = jnp.any(key != 0)
+        waits = jnp.max(jnp.abs(key)) > 0
         return jax.tree.map(lambda new, old: jnp.where(waits, new, old), after, state)
 
     @property
@@ -255,7 +255,7 @@ class LeastSquares(Memory):
         time = len(direct)
         now = direct[:, :-1].reshape(time, self.heads, self.slots).swapaxes(0, 1)
         keys = jnp.concatenate([state.pending[:, None], now], axis=1)  # one more than steps
-        waits = jnp.any(state.pending != 0).astype(
+        waits = (jnp.max(jnp.abs(state.pending)) > 0).astype(
             keys.dtype
         )  # else the first key is none, and gets no value
         present = jnp.ones(time + 1).at[0].set(waits)

@@ -88,8 +88,7 @@ class Asking(Classification, kind="asking"):
     prices: tuple[float, float] = (0.02, 10.0)
     """The lowest and the highest in training, where every episode has its own, even on a logarithmic scale."""
     asks: Literal["learned", "unsure"] = "learned"
-    """Learned: where the network foretells that it pays. Unsure: where its largest probability is below the
-    threshold, after training with labels at random steps, which is the simple rule to beat."""
+    """Learned: where the network foretells that it pays. Unsure: where no label is as probable as `threshold`."""
     threshold: float = 0.7
     """Of the rule `unsure`."""
     novelty: bool = False
@@ -157,7 +156,7 @@ class Asking(Classification, kind="asking"):
     def draw_training(  # type: ignore[override]
         self, keys: Key[Array, "batch"], source: Drawings | None = None, size: Int[Array, "2"] | None = None
     ) -> AskingEpisode:
-        """Pairs that differ in one forced step; or, for the rule, episodes with labels at random steps."""
+        """As `draw_batch`, in pairs that differ in one forced step; for the rule, with labels at random steps."""
         moved = dataclasses.replace(self, moved=True)
         if self.asks == "unsure":
             episodes = moved.draw_batch(keys, source, size)
@@ -210,7 +209,7 @@ class Asking(Classification, kind="asking"):
         return self.values.worth(outputs) > episodes.price * self.values.requests(outputs)
 
     def unroll(self, network: Network, episodes: AskingEpisode, state: Any = None) -> tuple[Asked, Any]:
-        """First step by step, to see where it asks; then with those labels, all at once and differentiable."""
+        # First step by step, to see where it asks; then with those labels, all at once and differentiable.
         arrays, static = eqx.partition((network, state), eqx.is_array)
         frozen, start = eqx.combine(jax.lax.stop_gradient(arrays), static)  # decisions have no gradient
         asked = jax.lax.cond(

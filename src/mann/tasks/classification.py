@@ -64,9 +64,7 @@ class Classification(Task, kind="classification"):
     augment: bool = True
     """Rotate by up to ±π/16, shift by up to ±10 of 105 pixels, and turn each class by a multiple of 90°."""
     alphabets: Alphabets = "across"
-    """Where the classes of an episode come from: all alphabets; within one, and as few more as it takes, so that
-    they resemble each other and quarter turns are the alphabet's; or, mixed, either at even odds. Classes of data
-    without alphabets are of one."""
+    """Classes come from all alphabets; within one, and as few more as it takes; or, mixed, either at even odds."""
     pool: PoolConfig = PoolConfig()
 
     def __post_init__(self) -> None:
@@ -206,7 +204,13 @@ class Classification(Task, kind="classification"):
     def transform(
         self, rotation: Float[Array, "time"], shift: Float[Array, "time 2"], quarter: Int[Array, "time"]
     ) -> Transform:
-        """What of the paper's augmentation is done to the pictures of an episode: all of it, or nothing."""
+        """What of the paper's augmentation is done to the pictures of an episode: all of it, or nothing.
+
+        Args:
+            rotation: in radians.
+            shift: down and right, in pixels.
+            quarter: turns of 90°.
+        """
         if self.augment:
             return Transform(rotation, shift, quarter)
         return Transform(jnp.zeros_like(rotation), jnp.zeros_like(shift), jnp.zeros_like(quarter))

@@ -87,7 +87,7 @@ class ManyThings(Classification, kind="many"):
     def resized(
         self, classes: int = 0, length: int = 0, alphabets: Alphabets | Literal[""] = ""
     ) -> "ManyThings":
-        """With a number of classes, that many in every episode."""
+        # With a number of classes, that many in every episode.
         length = length or (0 if classes else self.length)
         changed = dataclasses.replace(self, length=length, alphabets=alphabets or self.alphabets)
         if not classes:

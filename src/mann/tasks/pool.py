@@ -37,8 +37,7 @@ class PoolConfig:
     drawings: int = 6
     """Drawings of each class in a pool."""
     distortion: float = 0.0
-    """How far each drawing is stretched and sheared, at random, besides the usual augmentation: the standard
-    deviation of the entries of a matrix. Drawings of tests are not."""
+    """How far each drawing is stretched and sheared, besides the usual augmentation; those of tests are not."""
 
     def __post_init__(self) -> None:
         check_range("The episodes that share a pool", self.episodes, 0, MOST)

@@ -97,13 +97,12 @@ class Roaming(ManyThings, kind="roaming"):
     def draw(
         self, key: PRNGKeyArray, source: Drawings | None = None, size: Int[Array, "2"] | None = None
     ) -> Episode:
-        """One stream, its pictures in place."""
         return self._stream(key, source, cropped=False)
 
     def draw_training(
         self, keys: Key[Array, "batch"], source: Drawings | None = None, size: Int[Array, "2"] | None = None
     ) -> Episode:
-        """Streams with pictures that are cropped at random."""
+        """As `draw_batch`, with pictures that are cropped at random."""
         return jax.vmap(lambda key: self._stream(key, source, cropped=True))(keys)
 
     def _stream(self, key: PRNGKeyArray, source: Drawings | None, cropped: bool) -> Episode:
@@ -164,7 +163,13 @@ class Roaming(ManyThings, kind="roaming"):
     def wander(
         self, key: PRNGKeyArray, tables: Int[Array, "contexts time"], lengths: Int[Array, "contexts"]
     ) -> tuple[Int[Array, "steps"], Int[Array, "steps"], Bool[Array, "steps"]]:
-        """Context and class of every step, and which steps there are. Contexts go on where they were left."""
+        """Context and class of every step, and which steps there are. Contexts go on where they were left.
+
+        Args:
+            key: random key.
+            tables: the classes of every context, in the order in which it shows them.
+            lengths: how many of these there are.
+        """
 
         def step(
             carry: tuple[Int[Array, ""], Int[Array, "contexts"]], uniform: Float[Array, "3"]
