@@ -1,7 +1,6 @@
 """Streams against a restaurant simulated in numpy, the published measure against scikit-learn, the split."""
 
 import dataclasses
-import os
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ from mann.data.render import PAD, Drawings, grid_side
 from mann.errors import MannError
 from mann.statistics import area_of_named
 from mann.tasks import Roaming
+from tests.data.test_omniglot import REAL, needs_data
 
 SIDE = 10
 TASK = Roaming()
@@ -184,8 +184,9 @@ def test_sizes_and_data_that_do_not_fit_are_refused():
         TASK.stage(5)
 
 
-@pytest.mark.skipif("MANN_DATA" not in os.environ, reason="needs Omniglot ($MANN_DATA)")
-def test_the_published_split():
+@needs_data
+def test_the_published_split(monkeypatch):
+    monkeypatch.setenv("MANN_DATA", str(REAL))
     data = Omniglot(split="roaming", side=28)
     images = data.load()
     parts = data.divide(len(images))

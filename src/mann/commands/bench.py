@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from mann.commands import parse
 from mann.commands.console import plain_console, plain_table
@@ -113,7 +114,7 @@ def print_headline(result: dict[str, Any], console: Console) -> None:
             span = f"{times['min']:.2f} – {times['max']:.2f}"
             table.add_row(name, f"{times['median']:.2f} ms", span, about)
         else:
-            table.add_row(name, "–", "", result["torch_note"])
+            table.add_row(name, "–", "", escape(result["torch_note"]))  # [bench] is no markup
     p50, p99 = result["online_ms_p50"], result["online_ms_p99"]
     table.add_row("one step on one core", f"{p50:.3f} ms", "", f"99 % below {p99:.3f} ms")
     command = result["command"]
