@@ -18,6 +18,8 @@ from playwright.sync_api import sync_playwright
 
 from mann.runtime import prepare_jax
 
+WAIT = 600_000  # milliseconds: a busy machine is no failure
+
 TIMES = """async (count) => {
   const { Learner } = await import("./learner.js");
   const { Network } = await import("./network.js");
@@ -49,8 +51,9 @@ def main(model: str = "omniglot-many", count: int = 200) -> None:
         size = write_site(load_trained(model), Path(folder))
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=WAIT)
         page = browser.new_page()
+        page.set_default_timeout(WAIT)
         page.goto(f"http://127.0.0.1:{server.server_address[1]}/")
         times = sorted(page.evaluate(TIMES, count))
         browser.close()

@@ -30,6 +30,7 @@ from tests.photographs import CONDITIONS, SEEN_ACCIDENTS, SHAPES, Camera
 from tests.sketches import sketch, strokes
 from tests.web.conftest import encode
 from tests.web.test_browser import (  # noqa: F401 (fixtures, and the mark of this file)
+    ask_when_unsure,
     chromium,
     driver,
     expect,
@@ -223,6 +224,13 @@ def test_taught_mended_kept_saved_and_opened(page, tmp_path):
         expect(page.locator("#error")).to_contain_text("was not saved by the playground")
         page.click("#error button")
     expect(page.locator("#symbols tbody tr")).to_have_count(2)
+
+
+def test_it_asks_only_when_unsure(page):
+    page.screen = "wide"
+    ask_when_unsure(page)
+    page.reload()
+    expect(page.locator("#unsure")).to_have_attribute("aria-pressed", "true")
 
 
 def test_a_file_goes_from_the_server_to_the_page_and_back(page, tmp_path):
