@@ -872,7 +872,7 @@ def test_it_asks_only_when_unsure(page, running):
         expect(page.locator("#cost-text")).to_have_text(f"{percent} %")
         asks = learner.ask_one(picture, percent / 100)
         expect(page.locator("#guess .label")).to_have_text("What is this?" if asks else "This is")
-    assert learner.ask_one(picture, 0) > learner.ask_one(picture, 1)
+    assert learner.ask_one(picture, 0.0) > learner.ask_one(picture, 1.0)
     page.reload()
     expect(page.locator("#unsure")).to_have_attribute("aria-pressed", "true")
     expect(page.locator("#cost-text")).to_have_text("100 %")

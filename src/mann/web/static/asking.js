@@ -44,7 +44,8 @@ function show() {
   $("#price").hidden = !on;
   $("#cost").value = Math.round(100 * cost);
   $("#cost-text").textContent = percent(cost);
-  $("#tally").textContent = on && drawings ? `Asked about ${questions} of ${drawings} drawing${drawings === 1 ? "" : "s"}.` : "";
+  const told = drawings ? `Asked about ${questions} of ${drawings} drawing${drawings === 1 ? "" : "s"}.` : "Nothing asked yet.";
+  $("#tally").textContent = on ? told : "";
 }
 
 /** Whether the best name is wrong with a probability above the cost; always while there is no name. */
