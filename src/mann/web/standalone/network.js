@@ -132,8 +132,12 @@ const PREPARE = {
       for (let i = 0; i < values.length; i++) result[places[i]] = values[i];
     };
   },
-  select_n([, ...cases], [output]) {
+  select_n([chooser, ...cases], [output]) {
     const places = cases.map((one) => stretch(one.shape, output.shape));
+    const alike = places.every((one) => one === null) && size(chooser.shape) === size(output.shape);
+    if (alike && cases.length === 2) {
+      return ([which, no, yes], [result]) => { for (let i = 0; i < result.length; i++) result[i] = which[i] ? yes[i] : no[i]; };
+    }
     return ([which, ...values], [result]) => {
       for (let i = 0; i < result.length; i++) {
         const chosen = which.length === 1 ? +which[0] : +which[i];
