@@ -80,6 +80,7 @@ def _many(encoder: EncoderConfig, side: int) -> Config:
         task=ManyThings(
             classes=128,
             fewest=3,
+            crowded=0.5,
             length=256,
             alphabets="mixed",
             pool=PoolConfig(episodes=8, classes=128, drawings=4, distortion=0.1),
@@ -92,7 +93,7 @@ def _many(encoder: EncoderConfig, side: int) -> Config:
             precision="auto",
         ),
         data=Omniglot(mirror=True, side=side),
-        optimiser=Muon(warmup=100),
+        optimiser=Muon(learning_rate=2e-3, warmup=100),
         updates=12_000,
         batch=8,
         evaluate_every=500,
