@@ -166,7 +166,7 @@ PRESETS: dict[str, Config] = {
         ),
     ),
     "omniglot-many": _many(CONVOLUTIONS, side=28, updates=6000),
-    "omniglot-many-pixels": _many(MLPConfig(hidden=768, layers=3, features=256), side=20, updates=12_000),
+    "omniglot-many-pixels": _many(MLPConfig(hidden=768, layers=3, features=256), side=20, updates=7000),
     "asking-3": Config(
         task=Asking(classes=3),
         model=ModelConfig(memory=LRUAConfig(slots=32)),
