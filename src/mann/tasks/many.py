@@ -33,7 +33,7 @@ class ManyThings(Classification, kind="many"):
     fewest: int = 2
     """The smallest number of classes in an episode; numbers are even on a logarithmic scale."""
     crowded: float = 0.0
-    """Share of the episodes that have all `classes`: they teach most, since every class has many to be mistaken for."""
+    """Share of the episodes that have all `classes`: where there is most to be mistaken for, most is learnt."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
