@@ -1,7 +1,7 @@
 """Learned writing: accuracy by instance of every memory, where it is small and where it is never wiped."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -43,7 +43,7 @@ def draw_writing(lines: Sequence[WritingLine]) -> Figure:
         axes.set_xticks(range(1, 11))
         axes.set_ylim(0, 100)
         tidy(axes)
-    found = {}
+    found: dict[str, Any] = {}  # a memory may be in one panel only
     for axes in (left, right):
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)

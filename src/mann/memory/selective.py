@@ -66,7 +66,7 @@ class SelectiveConfig(SlotConfig, kind="selective"):
         super().__post_init__()
         check_range("The memory's hidden units", self.hidden, 1, MOST)
         if self.heads != 1:
-            raise MannError("A selective memory has one read head: set heads to 1.")
+            raise MannError("A selective memory has one read head: set model.memory.heads to 1.")
         if not (math.isfinite(self.initial_strength) and self.initial_strength > 0):
             raise MannError(f"The initial key strength must be positive, not {self.initial_strength}.")
         if not -1 <= self.initial_threshold <= 1:
