@@ -120,10 +120,13 @@ def step(
     for i in range(slots):
         cosine = float(now @ keys[i]) / math.sqrt(float(keys[i] @ keys[i]) + 1e-6)
         similarity.append(cosine)
+        held_then = pairs if before is None or before.state is None else before.state.pairs
+        if held_then[i] <= 0:
+            odds.append(0.0)
+            continue
         count = [math.log(min(pairs[i], 1.0) + 1e-6), math.log(max(pairs[i], 1.0))]
         bias = 10 * float(weights["reading"] @ [*count, math.log1p(ages[i]) / 5, surprises[i]])
-        held_then = pairs if before is None or before.state is None else before.state.pairs
-        odds.append(math.exp(beta * cosine + bias) if held_then[i] > 0 else 0.0)
+        odds.append(math.exp(beta * cosine + bias))
     shares = [one / sum(odds) for one in odds]
     told = sum((share * value for share, value in zip(shares[1:], values, strict=True)), np.zeros(len(label)))
     use = [0.95 * old + share for old, share in zip(state.use, shares[1:], strict=True)]
