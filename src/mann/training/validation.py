@@ -21,13 +21,17 @@ FILLING = 10  # episodes that fill a chain's memory before it counts: in trainin
 FILLING_STREAM = 1 << 20  # of random numbers, apart from those that the episodes draw from the same key
 
 TallyFunction = Callable[[Model, Any, Key[Array, "episodes"]], Any]
+Count = Callable[[Any, Any], Any]
 
 
-def make_tally(task: Task, persistent: bool, static: Any, mesh: Mesh) -> TallyFunction:
+def make_tally(
+    task: Task, persistent: bool, static: Any, mesh: Mesh, count: Count | None = None
+) -> TallyFunction:
     """A function of (arrays of the model, source, keys) that tallies one episode for each key.
 
     `static` is the part of the model that is not arrays. With persistent memory, episodes follow one another
-    without a wipe, in `CHAINS` memories full of others: episode i is the next of chain i mod `CHAINS`.
+    without a wipe, in `CHAINS` memories full of others: episode i is the next of chain i mod `CHAINS`. `count` says
+    what is made of outputs and episodes, if not the task's tally alone.
     """
     tally = _tally_chains if persistent else _tally_apart
     unit = CHAINS if persistent else mesh.size
@@ -35,7 +39,7 @@ def make_tally(task: Task, persistent: bool, static: Any, mesh: Mesh) -> TallyFu
     split_over = Mesh(mesh.devices.flat[:devices], (AXIS,))
 
     def share(arrays: Model, source: Any, keys: Key[Array, "chains links"]) -> Any:
-        return tally(eqx.combine(arrays, static), task, source, keys)
+        return tally(eqx.combine(arrays, static), task, source, keys, count or task.tally)
 
     whole, split = PartitionSpec(), PartitionSpec(AXIS)
     compiled = jax.jit(
@@ -45,30 +49,34 @@ def make_tally(task: Task, persistent: bool, static: Any, mesh: Mesh) -> TallyFu
     )
 
     def run(arrays: Model, source: Any, keys: Key[Array, "episodes"]) -> Any:
-        count = len(keys)
-        indices = np.arange(-(-count // unit) * unit) % count  # filled up with episodes that do not count
+        episodes = len(keys)
+        indices = np.arange(-(-episodes // unit) * unit) % episodes  # filled up with some that do not count
         chains = keys[indices].reshape(-1, unit).T
-        parts = compiled(arrays, source, chains)  # leaves: (chains, links, …)
-        return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1).reshape(-1, *leaf.shape[2:])[:count], parts)
+        parts = jax.tree.map(np.asarray, compiled(arrays, source, chains))  # leaves: (chains, links, …)
+        return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1).reshape(-1, *leaf.shape[2:])[:episodes], parts)
 
     return run
 
 
-def _tally_apart(model: Model, task: Task, source: Any, keys: Key[Array, "chains links"]) -> Any:
+def _tally_apart(
+    model: Model, task: Task, source: Any, keys: Key[Array, "chains links"], count: Count
+) -> Any:
     """Every episode from a wiped memory."""
     episodes = task.draw_batch(keys.reshape(-1), source)
     outputs, _ = task.unroll(model, episodes)
-    tallies = task.tally(outputs, episodes)
+    tallies = count(outputs, episodes)
     return jax.tree.map(lambda leaf: leaf.reshape(*keys.shape, *leaf.shape[1:]), tallies)
 
 
-def _tally_chains(model: Model, task: Task, source: Any, keys: Key[Array, "chains links"]) -> Any:
+def _tally_chains(
+    model: Model, task: Task, source: Any, keys: Key[Array, "chains links"], count: Count
+) -> Any:
     """Every chain of episodes in one memory that is never wiped."""
 
     def next_link(state: State, keys: Key[Array, "chains"]) -> tuple[State, Any]:
         episodes = task.draw_batch(keys, source)
         outputs, state = task.unroll(model, episodes, jax.vmap(model.next_episode)(state))
-        return state, task.tally(outputs, episodes)
+        return state, count(outputs, episodes)
 
     apart = jax.vmap(lambda key: jax.random.fold_in(key, FILLING_STREAM))(keys[:, 0])
     filling = jax.vmap(lambda key: jax.random.split(key, FILLING), out_axes=1)(apart)
