@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,13 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernels.mkdir(parents=True, exist_ok=True)
     (folder / "native").symlink_to(kernels)
     return folder
+
+
+@pytest.fixture(scope="module")
+def shared_trainers() -> Iterator[None]:
+    """For a module that trains the same configuration again and again."""
+    from tests.trainers import Shared
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mann.training.loop.Trainer", Shared)
+        yield

@@ -28,6 +28,8 @@ from mann.training.loop import train
 from tests.networks import network
 from tests.training.tiny import change
 
+pytestmark = pytest.mark.usefixtures("shared_trainers")
+
 
 @pytest.fixture(autouse=True)
 def _cache(shared_cache, monkeypatch):
