@@ -96,7 +96,7 @@ def test_table_shows_test_classes_and_training_classes(run, capsys):
     from rich.console import Console
 
     trained = load_trained(run)
-    print_evaluation(evaluate(trained, episodes=10), trained, Console(width=120))
+    print_evaluation(evaluate(trained, episodes=50), trained, Console(width=120))
     shown = capsys.readouterr().out
     assert "Tested on glyphs classes 31–40; trained on glyphs classes 1–24" in shown
     assert "95 % interval" in shown

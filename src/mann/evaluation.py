@@ -14,6 +14,7 @@ from mann.data import DataConfig, choose_data
 from mann.data.gp import Prediction
 from mann.episodes import time_offset
 from mann.errors import MannError, check_range
+from mann.files import is_array
 from mann.models import Model
 from mann.outputs import Gaussian
 from mann.tasks import Alphabets, Result, Task
@@ -125,13 +126,9 @@ def _run(
     """What was counted in that many test episodes, and what an ideal predictor would have counted."""
     config = trained.config
     mesh = distributed.local_mesh(distributed.make_mesh(len(jax.devices())))
-    arrays, static = eqx.partition(trained.model, eqx.is_array)
+    arrays, static = eqx.partition(trained.model, is_array)
     arrays, source = distributed.replicate((arrays, source), mesh)
-
-    def count(outputs: Any, episodes: Any) -> tuple[Any, Any]:
-        return task.tally(outputs, episodes), task.reference(episodes)
-
-    tally = make_tally(task, config.persistent, static, mesh, count)
+    tally = make_tally(task, config.persistent, static, mesh, reference=True)
     # How memories persist must not depend on the number of devices: the chunk is fixed then.
     chunk = CHAINS * LINKS if config.persistent else CHUNK * mesh.size
     parts = split_keys(SEED, episodes, chunk)

@@ -4,6 +4,7 @@ What comes out depends on the model, the task and the keys alone, not on how man
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Key
 
+from mann import kernel
 from mann.models import Model, State, tile_state
 from mann.tasks import Task
 from mann.training.distributed import AXIS
@@ -21,25 +23,38 @@ FILLING = 10  # episodes that fill a chain's memory before it counts: in trainin
 FILLING_STREAM = 1 << 20  # of random numbers, apart from those that the episodes draw from the same key
 
 TallyFunction = Callable[[Model, Any, Key[Array, "episodes"]], Any]
-Count = Callable[[Any, Any], Any]
 
 
 def make_tally(
-    task: Task, persistent: bool, static: Any, mesh: Mesh, count: Count | None = None
+    task: Task, persistent: bool, static: Any, mesh: Mesh, *, reference: bool = False
 ) -> TallyFunction:
     """A function of (arrays of the model, source, keys) that tallies one episode for each key.
 
     `static` is the part of the model that is not arrays. With persistent memory, episodes follow one another
-    without a wipe, in `CHAINS` memories full of others: episode i is the next of chain i mod `CHAINS`. `count` says
-    what is made of outputs and episodes, if not the task's tally alone.
+    without a wipe, in `CHAINS` memories full of others: episode i is the next of chain i mod `CHAINS`. With
+    `reference` come, beside the tallies, those of an ideal predictor on the same episodes (`Task.reference`).
+
+    It is compiled when first called, once for all models of the same parts and sizes.
     """
+    return _make_tally(task, persistent, static, mesh, reference, kernel.available())
+
+
+@lru_cache(maxsize=16)
+def _make_tally(
+    task: Task, persistent: bool, static: Any, mesh: Mesh, reference: bool, native: bool
+) -> TallyFunction:
+    """With the native kernel or without it, another program is compiled."""
     tally = _tally_chains if persistent else _tally_apart
     unit = CHAINS if persistent else mesh.size
     devices = next(n for n in range(mesh.size, 0, -1) if unit % n == 0)  # each has as many chains
     split_over = Mesh(mesh.devices.flat[:devices], (AXIS,))
 
+    def count(outputs: Any, episodes: Any) -> Any:
+        counted = task.tally(outputs, episodes)
+        return (counted, task.reference(episodes)) if reference else counted
+
     def share(arrays: Model, source: Any, keys: Key[Array, "chains links"]) -> Any:
-        return tally(eqx.combine(arrays, static), task, source, keys, count or task.tally)
+        return tally(eqx.combine(arrays, static), task, source, keys, count)
 
     whole, split = PartitionSpec(), PartitionSpec(AXIS)
     compiled = jax.jit(
@@ -59,7 +74,7 @@ def make_tally(
 
 
 def _tally_apart(
-    model: Model, task: Task, source: Any, keys: Key[Array, "chains links"], count: Count
+    model: Model, task: Task, source: Any, keys: Key[Array, "chains links"], count: Callable[[Any, Any], Any]
 ) -> Any:
     """Every episode from a wiped memory."""
     episodes = task.draw_batch(keys.reshape(-1), source)
@@ -69,7 +84,7 @@ def _tally_apart(
 
 
 def _tally_chains(
-    model: Model, task: Task, source: Any, keys: Key[Array, "chains links"], count: Count
+    model: Model, task: Task, source: Any, keys: Key[Array, "chains links"], count: Callable[[Any, Any], Any]
 ) -> Any:
     """Every chain of episodes in one memory that is never wiped."""
 
