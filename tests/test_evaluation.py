@@ -19,7 +19,7 @@ from mann.data import Folder, NoData, glyphs
 from mann.data.images import ImageSet
 from mann.data.seen import fingerprints, seen_classes
 from mann.errors import MannError
-from mann.evaluation import evaluate, predict_along
+from mann.evaluation import evaluate, predict_along, split_keys
 from mann.models import build_model
 from mann.tasks import Classification, Regression
 from mann.tasks.regression import Points, likelihood_by_step
@@ -27,6 +27,8 @@ from mann.trained import load_trained
 from mann.training.loop import train
 from tests.networks import network
 from tests.training.tiny import change
+
+pytestmark = pytest.mark.usefixtures("shared_trainers")
 
 
 @pytest.fixture(autouse=True)
@@ -80,11 +82,21 @@ def test_json_of_an_evaluation_has_what_scripts_need(run, monkeypatch):
     assert again.result.instances != result.result.instances
 
 
+def test_few_episodes_are_the_first_of_many():
+    """Whatever is computed at a time: a chunk of all that are asked for, or several full ones."""
+    keys = jax.random.split(jax.random.key(5), 12)
+    few, many = split_keys(5, 3, 4), split_keys(5, 9, 4)
+    assert [len(part) for part in few] == [3]
+    assert [len(part) for part in many] == [4, 4, 4]
+    assert jnp.all(few[0] == keys[:3])
+    assert jnp.all(jnp.concatenate(many) == keys)
+
+
 def test_table_shows_test_classes_and_training_classes(run, capsys):
     from rich.console import Console
 
     trained = load_trained(run)
-    print_evaluation(evaluate(trained, episodes=10), trained, Console(width=120))
+    print_evaluation(evaluate(trained, episodes=50), trained, Console(width=120))
     shown = capsys.readouterr().out
     assert "Tested on glyphs classes 31–40; trained on glyphs classes 1–24" in shown
     assert "95 % interval" in shown

@@ -245,6 +245,7 @@ class Stop(mann.Observer):
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.usefixtures("shared_trainers")
 def test_a_resumed_run_in_bfloat16_ends_with_the_same_bits(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, shared_cache: Any
 ) -> None:

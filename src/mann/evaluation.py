@@ -8,12 +8,13 @@ from typing import Any, Literal, TypeVar
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from mann.data import DataConfig, choose_data
 from mann.data.gp import Prediction
 from mann.episodes import time_offset
 from mann.errors import MannError, check_range
+from mann.files import is_array
 from mann.models import Model
 from mann.outputs import Gaussian
 from mann.tasks import Alphabets, Result, Task
@@ -125,21 +126,28 @@ def _run(
     """What was counted in that many test episodes, and what an ideal predictor would have counted."""
     config = trained.config
     mesh = distributed.local_mesh(distributed.make_mesh(len(jax.devices())))
-    arrays, static = eqx.partition(trained.model, eqx.is_array)
+    arrays, static = eqx.partition(trained.model, is_array)
     arrays, source = distributed.replicate((arrays, source), mesh)
-    tally = make_tally(task, config.persistent, static, mesh)
-    reference = jax.jit(lambda keys, source: task.reference(task.draw_batch(keys, source)))
+    tally = make_tally(task, config.persistent, static, mesh, reference=True)
     # How memories persist must not depend on the number of devices: the chunk is fixed then.
     chunk = CHAINS * LINKS if config.persistent else CHUNK * mesh.size
-    check_memory(task, config.model, config.data.format, CHAINS if config.persistent else chunk)
-    keys = jax.random.split(jax.random.key(SEED), -(-episodes // chunk) * chunk)
-    tallies, references = [], []
-    for start in range(0, episodes, chunk):
-        part = keys[start : start + chunk]
-        tallies.append(jax.tree.map(np.asarray, tally(arrays, source, part)))
-        references.append(jax.tree.map(np.asarray, reference(part, source)))
-        progress(min(start + chunk, episodes), episodes)
-    return join_episodes(tallies, episodes), join_episodes(references, episodes)
+    parts = split_keys(SEED, episodes, chunk)
+    check_memory(task, config.model, config.data.format, CHAINS if config.persistent else len(parts[0]))
+    tallies = []
+    for number, part in enumerate(parts, start=1):
+        tallies.append(tally(arrays, source, part))
+        progress(min(number * len(part), episodes), episodes)
+    return join_episodes(tallies, episodes)
+
+
+def split_keys(seed: int, episodes: int, chunk: int) -> list[Key[Array, "chunk"]]:
+    """The keys of test episodes, a chunk at a time. All chunks are full, for one compilation to do for all.
+
+    A single chunk has only the episodes that are asked for.
+    """
+    keys = jax.random.split(jax.random.key(seed), -(-episodes // chunk) * chunk)
+    size = min(chunk, episodes)
+    return [keys[start : start + size] for start in range(0, episodes, size)]
 
 
 def join_episodes(parts: list[T], episodes: int) -> T:

@@ -85,12 +85,13 @@ def use_devices(count: int) -> None:
 
 
 def cache_programs() -> None:
-    """Keep compiled programs in the user's cache, unless JAX_COMPILATION_CACHE_DIR names another place."""
+    """Keep compiled programs in the user's cache, unless JAX's own variables say where, or which of them."""
     import jax
 
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "xla"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    if not os.environ.get("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def peak_memory(run: Callable[[], object]) -> int | None:

@@ -17,6 +17,8 @@ from mann.training.optimisers import Muon
 from mann.training.run import Run
 from tests.training.tiny import TINY, change
 
+pytestmark = pytest.mark.usefixtures("shared_trainers")
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, shared_cache):

@@ -21,6 +21,7 @@ from mann.training.loop import train
 from mann.training.run import NO_BEST, Run
 from tests.training.tiny import change
 
+pytestmark = pytest.mark.usefixtures("shared_trainers")
 CONFIG = change(updates=18, evaluate_every=6)
 
 

@@ -16,6 +16,8 @@ from mann.training.loop import resume, train
 from tests.networks import network
 from tests.training.tiny import OPTIONS, TINY, change
 
+pytestmark = pytest.mark.usefixtures("shared_trainers")
+
 
 @pytest.fixture(autouse=True)
 def _cache(shared_cache, monkeypatch):

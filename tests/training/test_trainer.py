@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
+from mann import kernel
 from mann.data import NoData
 from mann.episodes import time_offset
 from mann.errors import MannError
+from mann.files import is_array
 from mann.layers import matrix_blocks
 from mann.models import build_model
 from mann.tasks import Classification, Regression
@@ -19,13 +21,14 @@ from mann.training.curriculum import stage_at
 from mann.training.optimisers import AdamW, Muon, RMSProp
 from mann.training.trainer import Trainer
 from mann.training.validation import CHAINS, FILLING, FILLING_STREAM, make_tally
+from tests.networks import network
 from tests.training.tiny import TINY, change
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
+def pictures(shared_cache):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MANN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("MANN_CACHE", str(shared_cache))
         yield TINY.task.load(TINY.data)
 
 
@@ -163,6 +166,20 @@ def test_with_persistent_memory_episodes_are_tallied_in_a_memory_full_of_others(
                 link = chain + CHAINS * (i - FILLING)
                 assert int(tally.counts.correct[link].sum()) == int(right.sum())
                 np.testing.assert_allclose(tally.nll[link], nll, rtol=1e-4)
+
+
+def test_what_counts_is_compiled_once_for_all_models_of_a_kind(monkeypatch):
+    def tally(reference=False, **sizes):
+        model = eqx.filter_eval_shape(build_model, network(**sizes), TINY.task, key=jax.random.key(0))
+        _, static = eqx.partition(model, is_array)
+        return make_tally(TINY.task, False, static, mesh(1), reference=reference)
+
+    assert tally(slots=6) is tally(slots=6)
+    assert tally(slots=6) is not tally(slots=7)
+    assert tally(slots=6) is not tally(slots=6, reference=True)
+    with_kernel = tally(slots=6)
+    monkeypatch.setenv("MANN_NATIVE", "0")
+    assert (tally(slots=6) is with_kernel) is not kernel.load()
 
 
 def test_curriculum_grows_without_compiling_at_every_step(pictures):

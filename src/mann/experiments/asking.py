@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from rich.progress import Progress
 
 from mann.data import DataConfig
-from mann.evaluation import CHUNK, SEED, Evaluation, join_episodes
+from mann.evaluation import CHUNK, SEED, Evaluation, join_episodes, split_keys
 from mann.experiments.entries import Entry, Network, Shipped
 from mann.experiments.experiment import Experiment
 from mann.experiments.networks import SETTINGS, network, seeds
@@ -59,13 +59,10 @@ class Play(NamedTuple):
     key: int  # of the episodes
 
     def __call__(self, price: float, threshold: float) -> AskingTally:
-        keys = jax.random.split(jax.random.key(self.key), -(-self.episodes // CHUNK) * CHUNK)
         numbers = (jnp.float32(price), jnp.float32(threshold))
         parts = [
-            jax.tree.map(
-                np.asarray, _tally(self.model, self.task, self.source, keys[i : i + CHUNK], *numbers)
-            )
-            for i in range(0, self.episodes, CHUNK)
+            jax.tree.map(np.asarray, _tally(self.model, self.task, self.source, keys, *numbers))
+            for keys in split_keys(self.key, self.episodes, CHUNK)
         ]
         return join_episodes(parts, self.episodes)
 

@@ -15,7 +15,7 @@ from mann.baselines.autoencoder import AutoencoderConfig, train_autoencoder
 from mann.baselines.knn import Features, raw_pixels, tally_neighbours
 from mann.data import DataConfig
 from mann.errors import MannError
-from mann.evaluation import CHUNK, SEED, Evaluation, evaluate, join_episodes
+from mann.evaluation import CHUNK, SEED, Evaluation, evaluate, join_episodes, split_keys
 from mann.experiments.records import Record, thin, typical_pace
 from mann.figures.run import save_curves
 from mann.metrics import accuracy_by_instance
@@ -214,9 +214,8 @@ def test_neighbours(
     name: str, task: Classification, unseen: Unseen, features: Features, episodes: int
 ) -> Evaluation:
     """One nearest neighbour over some features, on the episodes that a network would be tested on."""
-    keys = jax.random.split(jax.random.key(SEED), -(-episodes // CHUNK) * CHUNK)
     tally = jax.jit(lambda keys, drawings: tally_neighbours(task, features, keys, drawings))
-    parts = [tally(keys[i : i + CHUNK], unseen.source) for i in range(0, episodes, CHUNK)]
+    parts = [tally(keys, unseen.source) for keys in split_keys(SEED, episodes, CHUNK)]
     result = AccuracyByInstance(task, accuracy_by_instance(join_episodes(parts, episodes)))
     return Evaluation(name, unseen.dataset, unseen.class_range, task, episodes, result)
 
