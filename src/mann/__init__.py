@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mann.labels import LabelCode as LabelCode
     from mann.layers import Linear as Linear
     from mann.memory import AttentionConfig as AttentionConfig
+    from mann.memory import DNCConfig as DNCConfig
     from mann.memory import KeyValueConfig as KeyValueConfig
     from mann.memory import LeastSquaresConfig as LeastSquaresConfig
     from mann.memory import LRUAConfig as LRUAConfig
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from mann.memory import NoMemoryConfig as NoMemoryConfig
     from mann.memory import NTMConfig as NTMConfig
     from mann.memory import PrototypesConfig as PrototypesConfig
+    from mann.memory import SelectiveConfig as SelectiveConfig
     from mann.memory import SlotConfig as SlotConfig
     from mann.memory import SparseConfig as SparseConfig
     from mann.models import PAPER_MODEL as PAPER_MODEL
@@ -108,8 +110,8 @@ _NAMES = {
     "mann.evaluation": "Evaluation evaluate",
     "mann.labels": "LabelCode",
     "mann.layers": "Linear",
-    "mann.memory": "AttentionConfig KeyValueConfig LRUAConfig LeastSquaresConfig MatchingConfig Memory "
-    "MemoryConfig MemoryTrace NTMConfig NoMemoryConfig PrototypesConfig SlotConfig SparseConfig",
+    "mann.memory": "AttentionConfig DNCConfig KeyValueConfig LRUAConfig LeastSquaresConfig MatchingConfig Memory "
+    "MemoryConfig MemoryTrace NTMConfig NoMemoryConfig PrototypesConfig SelectiveConfig SlotConfig SparseConfig",
     "mann.models": "PAPER_MODEL Model ModelConfig build_model",
     "mann.online": "Estimate Example FunctionLearner Look OneShotLearner",
     "mann.runtime": "prepare_jax use_devices",

@@ -10,6 +10,8 @@ from mann.memory.base import Recurrence
 from mann.native import Native
 from mann.native.sparse import NativeSparse
 
+MOST_AT_ONCE = 2**25  # numbers of one kind that the memories of some episodes take; the others wait
+
 
 class Apart:
     """Controller and memory one after the other, where neither waits for the other within an episode."""
@@ -23,13 +25,23 @@ class Apart:
         gates, direct = jnp.split(projected, [cell.controller.gate_size], axis=2)
         alone, start = _without_memory(cell), State(state.controller, state.reads[:, :0], ())
         hidden, last = choose_recurrence(alone)(alone, gates, start)
-        reads, memory = jax.vmap(cell.memory.unroll)(direct, state.memory)
+        # Hundreds of classes make episodes of thousands of steps, each of which looks at as many places.
+        batch, time, _ = projected.shape
+        together = max(1, MOST_AT_ONCE // self._looks(cell, time))
+        if together < batch:
+            one = cell.memory.unroll
+            reads, memory = jax.lax.map(lambda x: one(*x), (direct, state.memory), batch_size=together)
+        else:
+            reads, memory = jax.vmap(cell.memory.unroll)(direct, state.memory)
         return jnp.concatenate([hidden, reads], axis=2), State(last.controller, reads[:, -1], memory)
 
     def floats(self, cell: Cell, time: int) -> int:
         alone = _without_memory(cell)
-        places = cell.memory.slots + time
-        return choose_recurrence(alone).floats(alone, time) + 2 * time * cell.memory.heads * places
+        return choose_recurrence(alone).floats(alone, time) + 2 * self._looks(cell, time)
+
+    def _looks(self, cell: Cell, time: int) -> int:
+        """Numbers that say how all heads look at all places at every step of an episode."""
+        return time * cell.memory.heads * (cell.memory.slots + time)
 
 
 def _without_memory(cell: Cell) -> Cell:

@@ -128,6 +128,20 @@ def test_whole_episodes_at_once_are_the_scan_with_its_gradients(fields):
         state = results[0][1][1]
 
 
+@pytest.mark.parametrize("most", [1, 2 * T * 2 * (5 + T)])  # one episode at a time; two, and one that is left
+def test_large_episodes_wait_for_one_another(monkeypatch, most):
+    config = ModelConfig(memory=KeyValueConfig(slots=5, width=6, heads=2), reads_to_controller=False)
+    model = build_model(config, Classification(classes=LABELS), key=jax.random.key(0))
+    rng = np.random.default_rng(0)
+    pictures = jnp.asarray(rng.uniform(size=(3, T, 400)), jnp.float32)
+    labels = jnp.asarray(np.eye(LABELS)[rng.integers(LABELS, size=(3, T))], jnp.float32)
+    expected, state, _ = model.unroll_batch(pictures, labels)
+    monkeypatch.setattr("mann.recurrences.MOST_AT_ONCE", most)
+    got, last, _ = model.unroll_batch(pictures, labels)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    np.testing.assert_allclose(last.memory.keys, state.memory.keys, atol=1e-5)
+
+
 def test_a_controller_that_is_fed_the_reads_runs_step_by_step():
     config = ModelConfig(controller=LSTMConfig(hidden=8), memory=KeyValueConfig(slots=5, width=6))
     model = build_model(config, Classification(classes=LABELS, length=T), key=jax.random.key(0))
