@@ -206,7 +206,7 @@ class Selective(Memory):
             jnp.broadcast_to(1 - present if self.sees_null else jnp.zeros(()), held.shape),
             jnp.ones_like(held),
         ]
-        # Looked at, not shaped: without gradients through what is kept of all earlier steps, short trials did better.
+        # Looked at, not shaped: short trials did better without gradients through all that was kept before.
         return jax.lax.stop_gradient((jnp.stack(columns, axis=1), surprise))
 
     def __call__(
