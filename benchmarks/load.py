@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import uvloop
 from PIL import Image
 
 from mann.web.server import MOST_PER_ADDRESS
@@ -40,36 +41,56 @@ def pictures() -> list[str]:
     return encoded
 
 
-class Browser:
+class Browser(asyncio.Protocol):
     """A keep-alive connection with a cookie; as little work as possible, for the server's sake."""
 
     def __init__(self, port: int) -> None:
-        self.port, self.cookie = port, ""
+        self.port, self.cookie = port, b""
+        self._received, self._answer = b"", None
 
     async def open(self) -> "Browser":
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self._transport, _ = await asyncio.get_running_loop().create_connection(
+            lambda: self, "127.0.0.1", self.port
+        )
         return self
 
-    async def ask(self, path: str, body: dict[str, str]) -> dict:
-        content = json.dumps(body).encode()
-        head = (
-            f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{self.port}\r\ncontent-type: application/json\r\n"
-            f"cookie: {self.cookie}\r\ncontent-length: {len(content)}\r\n\r\n"
+    def close(self) -> None:
+        self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, found, body = self._received.partition(b"\r\n\r\n")
+        if found and len(body) >= int(_value(head, b"content-length")):
+            self._received = b""
+            self._answer.set_result((head, body))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error or ConnectionResetError("The server closed the connection."))
+
+    async def ask(self, path: bytes, content: bytes) -> dict:
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(
+            b"POST %b HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\n"
+            b"cookie: %b\r\ncontent-length: %d\r\n\r\n%b"
+            % (path, self.port, self.cookie, len(content), content)
         )
-        self.writer.write(head.encode() + content)
-        status, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
-        headers = dict(line.split(": ", 1) for line in lines)
-        answer = json.loads(await self.reader.readexactly(int(headers["content-length"])))
-        assert " 200 " in status, answer
-        self.cookie = headers.get("set-cookie", self.cookie).split(";")[0]
-        return answer
+        head, body = await self._answer
+        assert head[9:12] == b"200", body
+        self.cookie = _value(head, b"set-cookie").partition(b";")[0] or self.cookie
+        return json.loads(body)
+
+
+def _value(head: bytes, name: bytes) -> bytes:
+    """Of a header, in small letters as the server writes them; empty if it is not there."""
+    return head.partition(b"\r\n%b: " % name)[2].partition(b"\r\n")[0]
 
 
 async def teach(port: int, number: int, drawings: list[str]) -> Browser:
     browser = await Browser(port).open()
     for i, drawing in enumerate(drawings):
-        await browser.ask("/api/learn", {"image": drawing, "label": f"{number}-{i}"})
-    browser.writer.close()
+        await browser.ask(b"/api/learn", json.dumps({"image": drawing, "label": f"{number}-{i}"}).encode())
+    browser.close()
     return browser
 
 
@@ -77,16 +98,18 @@ async def play(
     browser: Browser, number: int, drawings: list[str], pause: float, predictions: int
 ) -> list[float]:
     names = {f"{number}-{i}" for i in range(len(drawings))}
+    contents = [json.dumps({"image": drawing}).encode() for drawing in drawings]
     await browser.open()
     await asyncio.sleep(pause * (number % 10) / 10)
     seconds = []
     for turn in range(predictions):
         began = time.perf_counter()
-        answer = await browser.ask("/api/predict", {"image": drawings[turn % len(drawings)]})
+        answer = await browser.ask(b"/api/predict", contents[turn % len(contents)])
         seconds.append(time.perf_counter() - began)
         assert {row["label"] for row in answer["ranked"]} == names
-        await asyncio.sleep(max(0, pause - seconds[-1]))
-    browser.writer.close()
+        if pause:
+            await asyncio.sleep(max(0, pause - seconds[-1]))
+    browser.close()
     return seconds
 
 
@@ -127,7 +150,7 @@ def main(browsers: int, model: str) -> None:
         try:
             address = next(line for line in server.stdout if "http://" in line)
             port = int(address.split("127.0.0.1:")[1].split("/")[0])
-            asyncio.run(everyone(server, port, browsers))
+            uvloop.run(everyone(server, port, browsers))
         finally:
             server.terminate()
             server.wait(60)

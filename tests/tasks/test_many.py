@@ -1,5 +1,7 @@
 """Episodes of few things or many, and novelty as an output, against numpy and scikit-learn."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,6 +34,16 @@ def test_numbers_of_things_are_even_on_a_logarithmic_scale(drawings):
     assert many.max() == 12
     few = np.mean(many <= 5)  # log(6/2) of log(13/2), but for classes that were never drawn
     assert few == pytest.approx(np.log(3) / np.log(6.5), abs=0.08)
+
+
+def test_crowded_episodes_have_all_classes():
+    crowded = dataclasses.replace(TASK, crowded=0.6)
+    sizes = np.asarray(jax.vmap(crowded.random_size)(jax.random.split(jax.random.key(0), 2000)))[:, 0]
+    others = np.log(13 / 12) / np.log(6.5)  # that have all of them by chance
+    assert np.mean(sizes == 12) == pytest.approx(0.6 + 0.4 * others, abs=0.04)
+    assert np.mean(sizes[sizes < 12] <= 5) == pytest.approx(np.log(3) / np.log(6), abs=0.06)
+    with pytest.raises(MannError, match="at most 1"):
+        dataclasses.replace(TASK, crowded=1.5)
 
 
 def test_a_source_with_fewer_classes_gives_smaller_episodes(drawings):

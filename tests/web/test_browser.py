@@ -1,5 +1,6 @@
 """The page in a real browser: Debian's chromium, driven by Playwright."""
 
+import base64
 import io
 import os
 import re
@@ -15,6 +16,7 @@ from PIL import Image, ImageColor, ImageOps
 
 from mann.online import OneShotLearner
 from mann.trained import load_trained, with_neighbours, with_slots
+from mann.web.app import COOKIE
 from mann.web.results import SHIPPED
 from tests.sketches import sketch, strokes
 from tests.web.conftest import STATIC, encode
@@ -210,6 +212,32 @@ def mend(page, folder: Path, *, saves: bool = True) -> Path:
     page.click("#undo")
     expect(guess).to_have_text("…")
     return file
+
+
+def ask_when_unsure(page) -> None:
+    """The mode that asks only where a mistake is likely, switched on by keyboard; the page knows nothing yet."""
+    heading, guess, name = page.locator("#guess .label"), page.locator("#guess .guess"), page.locator("#name")
+    switch, price, tally = page.locator("#unsure"), page.locator("#price"), page.locator("#tally")
+    expect(price).to_be_hidden()
+    switch.focus()
+    page.keyboard.press("Space")
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    draw(page, "ring", 0)
+    expect(heading).to_have_text("What is this?")
+    name.fill("ring")
+    name.press("Enter")
+    expect(heading).to_have_text("Learned")
+    expect(tally).to_have_text("Asked about 1 of 1 drawing.")
+    draw(page, "ring", 1)
+    expect(heading).to_have_text("This is")
+    expect(guess).to_have_text("ring")
+    expect(page.locator("#guess .remark")).to_contain_text("I do not ask")
+    expect(page.get_by_label("Its name, if I am wrong")).to_have_id("name")
+    page.click("#clear")
+    expect(tally).to_have_text("Asked about 1 of 2 drawings.")
+    expect(page.get_by_label("Its name", exact=True)).to_have_id("name")
+    draw(page, "cross", 0)
+    expect(heading).to_have_text("What is this?")
 
 
 def paste(page, symbol: str, event: str) -> None:
@@ -791,6 +819,8 @@ def test_everything_fits_from_a_telephone_to_a_large_screen(chromium, running):
             teach(page, ("ring", "cross", "zigzag")[number], name, seed=number)
     draw(page, "ring", 5)
     page.click("#doubt summary")
+    page.click("#unsure")
+    page.click("#price summary")
     for width in (390, 600, 768, 1152, 1440, 1920):
         page.set_viewport_size({"width": width, "height": 900})
         for view in ("play", "memory", "versus"):
@@ -819,6 +849,39 @@ SMALL = """() => [...document.querySelectorAll("button, a, input, summary, selec
 })"""
 
 
+def test_it_asks_only_when_unsure(page, running):
+    """As `ask_one` of the same learner decides about the same picture, whatever a question costs."""
+    page.goto(page.address)
+    sent: list[str] = []
+    page.on(
+        "request",
+        lambda request: (
+            sent.append(request.post_data_json["image"]) if request.url.endswith("/predict") else None
+        ),
+    )
+    ask_when_unsure(page)
+    shoot(page, "asking")
+    (cookie,) = (one["value"] for one in page.context.cookies() if one["name"] == COOKIE)
+    learner = running.playground.sessions.find(cookie).taught.now.learner
+    picture = Image.open(io.BytesIO(base64.b64decode(sent[-1])))
+    sure = max(chance for label, chance in learner.predict_proba_one(picture).items() if label is not None)
+    page.click("#price summary")
+    between = [min(max(round(100 * (1 - sure)) + step, 0), 100) for step in (-2, 2)]
+    for percent in (0, *between, 100):
+        page.locator("#cost").fill(str(percent))
+        expect(page.locator("#cost-text")).to_have_text(f"{percent} %")
+        asks = learner.ask_one(picture, percent / 100)
+        expect(page.locator("#guess .label")).to_have_text("What is this?" if asks else "This is")
+    assert learner.ask_one(picture, 0.0) > learner.ask_one(picture, 1.0)
+    page.reload()
+    expect(page.locator("#unsure")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#cost-text")).to_have_text("100 %")
+    page.click("#unsure")
+    draw(page, "ring", 2)
+    expect(page.locator("#guess .label")).to_have_text("I think this is")
+    expect(page.locator("#price")).to_be_hidden()
+
+
 @pytest.mark.parametrize("page", ["wide"], indirect=True)
 def test_by_keyboard_alone_one_gets_everywhere(page):
     """Every control in turn, each with a name for a screen reader; a dialog keeps the focus and gives it back."""
@@ -835,6 +898,7 @@ def test_by_keyboard_alone_one_gets_everywhere(page):
         "clear",
         "upload",
         "name",
+        "unsure",
         "untaught",
         "forget",
         "save",

@@ -14,7 +14,10 @@ from PIL import Image
 from mann import MannError, OneShotLearner
 from mann.client import Client
 from mann.commands.serve import read_tokens
+from mann.store import Gone
+from mann.web.desk import Ask
 from mann.web.openapi import OPERATIONS
+from mann.web.service import Picture
 from tests.sketches import sketch
 from tests.web.conftest import encode
 
@@ -165,6 +168,19 @@ def test_export_and_import_move_a_learner(client, learner, running):
         assert refused.json()["error"].endswith(".")
     assert len(client.get("/learners").json()["learners"]) == count
     assert client.get(f"{address}/export", params={"format": "pickle"}).status_code == 400
+
+
+def test_predictions_that_arrive_together_ask_the_store_once(client, service, monkeypatch):
+    ids = [create(client).rpartition("/")[2] for _ in range(3)]
+    store, asked = service.playground.learners.store, []
+    versions = store.versions
+    monkeypatch.setattr(store, "versions", lambda keys: asked.append([*keys]) or versions(keys))
+    pictures = [Picture(png(DRAWINGS["ring"][0]))]
+    asks = service.playground.service.prepare_predictions(
+        [(key, pictures) for key in (*ids, "nobody", 24 * "0")]
+    )
+    assert [type(ask) for ask in asks] == [Ask, Ask, Ask, Gone, Gone]
+    assert asked == [[*ids, 24 * "0"]]
 
 
 def test_a_change_for_another_version_is_refused(client):

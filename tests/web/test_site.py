@@ -30,6 +30,7 @@ from tests.photographs import CONDITIONS, SEEN_ACCIDENTS, SHAPES, Camera
 from tests.sketches import sketch, strokes
 from tests.web.conftest import encode
 from tests.web.test_browser import (  # noqa: F401 (fixtures, and the mark of this file)
+    ask_when_unsure,
     chromium,
     driver,
     expect,
@@ -148,6 +149,35 @@ def test_probabilities_agree_with_python_over_episodes(page, model, steps):
     assert milliseconds < 150  # benchmarks/page.py measures it, on a machine that does nothing else
 
 
+PRODUCTS = """async (cases) => {
+  const { Products } = await import("./product.js");
+  const products = new Products();
+  return cases.map(([left, right, [rows, depth, columns]]) => {
+    const result = new Float32Array(rows * columns).fill(NaN);
+    products.prepare(Float32Array.from(right), rows, depth, columns)(Float32Array.from(left), result);
+    return Array.from(result);
+  });
+}"""
+
+
+def test_products_in_webassembly(page):
+    """Against numpy, for shapes that fill no block and with scratch memory that held other numbers before."""
+    rng = np.random.default_rng(0)
+    shapes = [(1, 1, 1), (8, 16, 8), (5, 7, 3), (7, 16, 9), (50, 9, 32), (1, 300, 25), (5, 7, 3)]
+    pairs = [
+        (rng.normal(size=(rows, depth)), rng.normal(size=(depth, columns))) for rows, depth, columns in shapes
+    ]
+    cases = [[a.ravel().tolist(), b.ravel().tolist(), s] for (a, b), s in zip(pairs, shapes, strict=True)]
+    for got, (a, b) in zip(page.evaluate(PRODUCTS, cases), pairs, strict=True):
+        np.testing.assert_allclose(np.reshape(got, (len(a), -1)), a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_browser_without_webassembly_gets_there_too(page):
+    page.evaluate("() => { delete globalThis.WebAssembly; }")
+    difference, _ = run_episode(page, untrained(mann.KeyValueConfig(slots=9, width=8)), 6)
+    assert difference < 2e-4
+
+
 @pytest.mark.parametrize(
     "memory",
     [
@@ -223,6 +253,13 @@ def test_taught_mended_kept_saved_and_opened(page, tmp_path):
         expect(page.locator("#error")).to_contain_text("was not saved by the playground")
         page.click("#error button")
     expect(page.locator("#symbols tbody tr")).to_have_count(2)
+
+
+def test_it_asks_only_when_unsure(page):
+    page.screen = "wide"
+    ask_when_unsure(page)
+    page.reload()
+    expect(page.locator("#unsure")).to_have_attribute("aria-pressed", "true")
 
 
 def test_a_file_goes_from_the_server_to_the_page_and_back(page, tmp_path):

@@ -7,13 +7,13 @@ uneven light and shadows are divided out, and ruled lines and specks are left ou
 """
 
 from bisect import bisect_left, bisect_right
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool, Float32, UInt8
 from PIL import Image
 from scipy import ndimage
 
@@ -100,8 +100,8 @@ def _ink_of_drawing(drawing: Image.Image) -> UInt8[np.ndarray, "105 105"] | None
     """`_levels(_ink_on_plain_paper(…))` of a grey drawing, by counting its 256 levels: many times as quick."""
     up_to = list(accumulate(drawing.histogram()))  # pixels up to each level
     at_border = list(accumulate(drawing.histogram(_border_mask())))
-    change = _GREYS - _GREYS[bisect_right(at_border, at_border[-1] // 2)]
-    steps = change.tolist()
+    paper = bisect_right(at_border, at_border[-1] // 2)
+    steps = _steps_from(paper)
     darkest, lightest = _percentile(steps, up_to, 0.05), _percentile(steps, up_to, 99.95)
     strongest = max(-darkest, lightest)
     if strongest < _LEAST_CONTRAST:
@@ -122,17 +122,28 @@ def _ink_of_drawing(drawing: Image.Image) -> UInt8[np.ndarray, "105 105"] | None
         (0, bisect_left(steps, -strongest / 2)) if dark else (bisect_right(steps, strongest / 2), 256)
     )
     before, strong = up_to[first - 1] if first else 0, _between(up_to, first, last)
-    middle = [bisect_right(up_to, before + place) for place in ((strong - 1) // 2, strong // 2)]
-    ink = -change if dark else change
-    full = float(ink[middle].mean())
-    if dark:  # the least ink first
-        total = at_border[-1]
-        at_border = [total - count for count in (0, *at_border[:-1])][::-1]
-        common = _percentile([-step for step in reversed(steps)], at_border, 75.0)
-    else:
-        common = _percentile(steps, at_border, 75.0)
-    table = _levels(_Ink(ink[None], full, min(max(common, 0.0), full / 4)))
-    return np.frombuffer(drawing.tobytes().translate(table.tobytes()), np.uint8).reshape(SIDE, SIDE)
+    middle = tuple(bisect_right(up_to, before + place) for place in ((strong - 1) // 2, strong // 2))
+    common = _percentile(steps, at_border, 75.0, dark)
+    table = _table(paper, dark, middle, common)
+    return np.frombuffer(drawing.tobytes().translate(table), np.uint8).reshape(SIDE, SIDE)
+
+
+def _change_from(paper: int) -> Float32[np.ndarray, "256"]:
+    return _GREYS - _GREYS[paper]
+
+
+@cache
+def _steps_from(paper: int) -> list[float]:
+    """By how much each level differs from the paper's."""
+    return _change_from(paper).tolist()
+
+
+@lru_cache(1000)  # drawings on white paper share a few
+def _table(paper: int, dark: bool, middle: tuple[int, ...], common: float) -> bytes:
+    """The level of ink of every level of grey; `middle` are the levels of a typical stroke."""
+    ink = -_change_from(paper) if dark else _change_from(paper)
+    full = float(ink[list(middle)].mean())
+    return _levels(_Ink(ink[None], full, min(max(common, 0.0), full / 4))).tobytes()
 
 
 def _between(up_to: list[int], first: int, last: int) -> int:
@@ -145,12 +156,16 @@ def _border_mask() -> Image.Image:
     return Image.fromarray(border_of((SIDE, SIDE)))
 
 
-def _percentile(values: list[float], up_to: list[int], percent: float) -> float:
-    """NumPy's percentile of sorted values, of which there are so many up to each."""
-    place = (up_to[-1] - 1) * (percent / 100)
+def _percentile(values: list[float], up_to: list[int], percent: float, negative: bool = False) -> float:
+    """NumPy's percentile of sorted values, of which there are so many up to each; or of their negatives."""
+    last = up_to[-1] - 1
+    place = last * (percent / 100)
     below = int(place)
-    lower = values[bisect_right(up_to, below)]
-    upper = values[bisect_right(up_to, min(below + 1, up_to[-1] - 1))]
+    above = min(below + 1, last)
+    if negative:  # whose order is the other way round
+        lower, upper = -values[bisect_right(up_to, last - below)], -values[bisect_right(up_to, last - above)]
+    else:
+        lower, upper = values[bisect_right(up_to, below)], values[bisect_right(up_to, above)]
     return lower + (upper - lower) * (place - below)
 
 

@@ -23,6 +23,7 @@ NETWORKS = {  # that ship, with K (0: dense) and slots, which are choices at tes
     "omniglot-many": ((0, 1024), (0, 4096), (8, 4096)),
 }
 NEIGHBOURS = 8
+SHARE = 0.1  # of the test episodes: 5000 first instances, as many second ones, and so on
 SIZES = tuple(2**power for power in range(7, 21))  # slots whose cost is measured
 SHOWN = (1, 2, 3, 5, 6, 10)  # the 2nd and 6th instance: after one show, after five
 
@@ -64,7 +65,7 @@ def tests(neighbours: int, slots: int, classes: tuple[int, ...] = CLASSES) -> tu
             balanced=True,
             slots=slots,
             neighbours=neighbours,
-            share=min(1.0, CLASSES[0] / count),
+            share=SHARE * min(1.0, CLASSES[0] / count),
         )
         for count in classes
     )

@@ -84,7 +84,10 @@ def label_probabilities(
     letters /= letters.sum(axis=-1, keepdims=True)
     chances = explain_letters(letters, encoded, code.capacity)
     if 0 < known < code.capacity and (novelty is None or names.size > code.size):
-        new = new_probability(names, outputs, chances[:, :-1], novelty, familiarity, shows)
+        often = shows[chances[:, :-1].argmax(axis=1)]
+        new = np.zeros(len(outputs))
+        if novelty is not None and names.size > code.size:
+            new = new_probability(outputs[:, -1], novelty, familiarity, known, often)
         total = chances[:, :-1].sum(axis=1)
         share = (1 - new) / np.where(total > 0, total, 1)
         chances = np.concatenate([share[:, None] * chances[:, :-1], new[:, None]], axis=1)
@@ -92,29 +95,22 @@ def label_probabilities(
 
 
 def new_probability(
-    names: Letters,
-    outputs: Float32[np.ndarray, "n size"],
-    chances: Float[np.ndarray, "n labels"],
-    novelty: Novelty | None,
+    stated: Float32[np.ndarray, "n"],
+    novelty: Novelty,
     familiarity: Float32[np.ndarray, "n"],
-    shows: Int[np.ndarray, "labels"],
+    things: int | Int[np.ndarray, "n"],
+    often: Int[np.ndarray, "n"],
 ) -> Float[np.ndarray, "n"]:
-    """How likely something new is, for a network that states it; zeros if nothing may be new.
+    """How likely something new is, for a network that states it.
 
     Args:
-        names: how the outputs are read.
-        outputs: of the network, one row per picture.
-        chances: of the labels in use, among themselves.
-        novelty: how what the network states is read.
+        stated: by the network of each picture, as a logarithm of odds.
+        novelty: how that is read.
         familiarity: of each picture, as the memory has it.
-        shows: how many examples of each label there were.
+        things: how many are known.
+        often: how many examples there were of what each picture is taken for.
     """
-    if novelty is None or names.size == names.code.size:
-        return np.zeros(len(outputs))
-    often = shows[chances.argmax(axis=1)]
-    odds = novelty.log_odds(
-        outputs[:, -1].astype(np.float64), familiarity.astype(np.float64), len(shows), often
-    )
+    odds = novelty.log_odds(stated.astype(np.float64), familiarity.astype(np.float64), things, often)
     return np.asarray(expit(odds))
 
 

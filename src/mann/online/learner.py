@@ -190,8 +190,7 @@ class OneShotLearner:
         """
         if not isinstance(self._novelty, bool):
             return float(self._novelty)
-        states = self._network.names.size > self._network.code.size
-        return self._network.trained.novelty.threshold if states and self._novelty else None
+        return self._network.novelty.threshold if self._network.states_novelty and self._novelty else None
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -579,7 +578,7 @@ class OneShotLearner:
     def _probabilities(
         self, outputs: Float32[np.ndarray, "n size"], known: Knowledge
     ) -> list[dict[Label, float]]:
-        novelty = None if self._novelty is False else self._network.trained.novelty
+        novelty = None if self._novelty is False else self._network.novelty
         chances = label_probabilities(
             self._network.names, outputs[:, :-1], known.encoded, novelty, outputs[:, -1], known.counts
         )

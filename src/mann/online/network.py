@@ -1,7 +1,8 @@
 """A trained model compiled for one call at a time and for many, which learners share."""
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from mann.files import is_array
 from mann.labels import LabelCode
 from mann.models import Model
 from mann.outputs import Letters
-from mann.trained import Trained, with_slots
+from mann.trained import Novelty, Trained, with_slots
 
 # Numbers of pictures for which the network is compiled: others are made up of these, so that the first call with
 # yet another number of pictures does not wait for the compiler.
@@ -46,7 +47,8 @@ class _Compiled(NamedTuple):
     glance: Callable[[Any, Any, Any, State], "Glances"]  # of many pictures, each from a state of its own
 
 
-class Network(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Network:
     """A trained model with its compiled step."""
 
     trained: Trained
@@ -55,16 +57,28 @@ class Network(NamedTuple):
     compiled: _Compiled
     smaller: dict[int, "Network"]  # the same with fewer slots
 
-    @property
+    # Every prediction asks for these: they are made once.
+
+    @cached_property
     def names(self) -> Letters:
         """The distribution over labels, for a model that names things."""
         return self.trained.config.task.names
 
-    @property
+    @cached_property
     def code(self) -> LabelCode:
         return self.names.code
 
-    @property
+    @cached_property
+    def states_novelty(self) -> bool:
+        """Whether the network says more than the letters of a label: that something is new."""
+        return self.names.size > self.code.size
+
+    @cached_property
+    def novelty(self) -> Novelty:
+        """How it is told that something is new."""
+        return self.trained.novelty
+
+    @cached_property
     def slots(self) -> int:
         return self.trained.model.memory.slots
 

@@ -58,6 +58,11 @@ class _Ready:
     def __init__(self, knowledge: Knowledge, needed: int) -> None:
         self.knowledge, self.needed = knowledge, needed
         self.crops: dict[int, _Crop] = {}  # by slots
+        self._counts = knowledge.counts.tolist()
+
+    def often(self, place: int) -> int:
+        """How many examples there were of the label at this place."""
+        return self._counts[place] if place < len(self._counts) else 1
 
 
 class Together:
@@ -103,8 +108,8 @@ class Together:
         batch = next(size for size in BATCHES if size >= len(learners))
         seen, chances = self._run(ready, pixels, network, batch)
         glances = []
-        for place, (learner, one) in enumerate(zip(learners, ready, strict=True)):
-            probabilities = self._name(learner, one.knowledge, seen.outputs[place], chances[place])
+        named = self._name(learners, ready, seen.outputs, chances)
+        for place, (learner, probabilities) in enumerate(zip(learners, named, strict=True)):
             trace = None
             if self._memory.slots:
                 usage = None if seen.usage is None else seen.usage[place]
@@ -157,29 +162,48 @@ class Together:
 
     def _name(
         self,
-        learner: OneShotLearner,
-        knowledge: Knowledge,
-        outputs: Float32[np.ndarray, "outputs"],
-        chances: Float32[np.ndarray, "slots"],
-    ) -> dict[Label, float]:
-        names, labels = self._network.names, knowledge.labels
-        novelty = None if learner.novelty is False else self._network.trained.novelty
-        stated, familiarity, known = outputs[None, :-1], outputs[-1:], len(labels)
-        if known == names.code.capacity or known >= len(chances):  # nothing is new, or there is no room
-            (row,) = label_probabilities(
-                names, stated, knowledge.encoded, novelty, familiarity, knowledge.counts
-            ).tolist()
-            return dict(zip((*labels, None), row, strict=True))
-        row = chances[: known + 1].astype(np.float64)
-        if known and (novelty is None or names.size > names.code.size):
-            new = float(
-                new_probability(names, stated, row[None, 1:], novelty, familiarity, knowledge.counts)[0]
+        learners: Sequence[OneShotLearner],
+        ready: Sequence[_Ready],
+        outputs: Float32[np.ndarray, "batch outputs"],
+        chances: Float32[np.ndarray, "batch slots"],
+    ) -> list[dict[Label, float]]:
+        """The probabilities by label, and of something new under None; that is the first of the chances."""
+        network, size = self._network, len(ready)
+        rows = chances[:size].astype(np.float64)
+        things = np.array([len(one.knowledge.labels) for one in ready])
+        allowed = np.array([learner.novelty is not False for learner in learners])
+        new = np.zeros(size)
+        if network.states_novelty:
+            best = rows[:, 1:].argmax(axis=1).tolist() if rows.shape[1] > 1 else [0] * size
+            often = [one.often(place) for one, place in zip(ready, best, strict=True)]
+            stated, familiarity = outputs[:size, -2], outputs[:size, -1]
+            likely = new_probability(
+                stated, network.novelty, familiarity, np.maximum(things, 1), np.array(often)
             )
-            total = row[1:].sum()
-            row = row * ((1 - new) / total if total > 0 else 1.0)
-            row[0] = new
-        first, *others = row.tolist()
-        return dict(zip((*labels, None), (*others, first), strict=True))
+            new = np.where(allowed, likely, 0.0)
+        judged = (things > 0) & (network.states_novelty | ~allowed)  # apart from what the letters leave over
+        total = rows[:, 1:].sum(axis=1)
+        rows *= np.where(judged & (total > 0), (1 - new) / np.where(total > 0, total, 1), 1)[:, None]
+        rows[judged, 0] = new[judged]
+        named = []
+        for place, (learner, one, row) in enumerate(zip(learners, ready, rows.tolist(), strict=True)):
+            labels = one.knowledge.labels
+            if len(labels) == network.code.capacity or len(labels) >= len(row):  # nothing is new, or no room
+                named.append(self._name_many(learner, one, outputs[place]))
+            else:
+                named.append({**dict(zip(labels, row[1:], strict=False)), None: row[0]})
+        return named
+
+    def _name_many(
+        self, learner: OneShotLearner, ready: _Ready, outputs: Float32[np.ndarray, "outputs"]
+    ) -> dict[Label, float]:
+        """The same for one learner, with as many labels as there are codes or slots."""
+        network, knowledge = self._network, ready.knowledge
+        novelty = None if learner.novelty is False else network.novelty
+        (row,) = label_probabilities(
+            network.names, outputs[None, :-1], knowledge.encoded, novelty, outputs[-1:], knowledge.counts
+        ).tolist()
+        return dict(zip((*knowledge.labels, None), row, strict=True))
 
 
 @partial(jax.jit, static_argnames="letters")

@@ -32,10 +32,13 @@ class ManyThings(Classification, kind="many"):
     """Five letters from {a..e}, as a 25-long five-hot vector; one-hot labels do not fit varying numbers."""
     fewest: int = 2
     """The smallest number of classes in an episode; numbers are even on a logarithmic scale."""
+    crowded: float = 0.0
+    """Share of the episodes that have all `classes`: where there is most to be mistaken for, most is learnt."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range("The fewest classes in an episode", self.fewest, 1, self.classes)
+        check_range("The share of crowded episodes", self.crowded, 0.0, 1.0)
         if self.labels != "strings":
             raise MannError("Many things need string labels: set task.labels to strings.")
 
@@ -58,9 +61,12 @@ class ManyThings(Classification, kind="many"):
         return super().draw(key, source, size)
 
     def random_size(self, key: PRNGKeyArray) -> Int[Array, "2"]:
-        """Even on a logarithmic scale."""
+        """All classes or, even on a logarithmic scale, some of them."""
         low, high = math.log(self.fewest), math.log(self.classes + 1)
         many = jnp.exp(jax.random.uniform(key, (), minval=low, maxval=high)).astype(jnp.int32)
+        if self.crowded:
+            crowded = jax.random.bernoulli(jax.random.fold_in(key, 0), self.crowded)
+            many = jnp.where(crowded, self.classes, many)
         return jnp.stack([jnp.minimum(many, self.classes), jnp.asarray(self.steps)])
 
     def loss(self, outputs: Float[Array, "batch time size"], episodes: Episode) -> Float[Array, "batch"]:

@@ -5,7 +5,7 @@ import io
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
 from mann.data.images import SIDE
@@ -23,11 +23,14 @@ def encode_png(picture: Image.Image) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-def encode_levels(values: Float[np.ndarray, "..."], largest: float = 1.0, length: int = 0) -> str:
-    """Numbers from 0 to `largest` as bytes in base64, a fraction of the size of JSON; filled up to a length."""
+def encode_levels(values: Float[np.ndarray, "..."], largest: float = 1.0) -> str:
+    """Numbers from 0 to `largest` as bytes in base64, a fraction of the size of JSON."""
     scaled = np.rint(values * (255 / max(largest, 1e-9)))
-    levels = np.minimum(np.maximum(scaled, 0), 255).astype(np.uint8).tobytes()
-    return base64.b64encode(levels.ljust(length, b"\0")).decode()
+    return _encode(np.minimum(np.maximum(scaled, 0), 255).astype(np.uint8))
+
+
+def _encode(levels: UInt8[np.ndarray, "..."]) -> str:
+    return base64.b64encode(levels.tobytes()).decode()
 
 
 def shown_slots(trace: MemoryTrace) -> Int[np.ndarray, "shown"]:
@@ -47,30 +50,31 @@ def shown_slots(trace: MemoryTrace) -> Int[np.ndarray, "shown"]:
 def encode_weights(trace: MemoryTrace | None, total: int = 0) -> dict[str, Any] | None:
     """Where one step read (mean over heads) and wrote (sum over heads), and the usage relative to its largest.
 
-    Of a large memory only some slots: `shown` has their numbers, from 0, and is null where all are there. A trace
-    may lack the last slots of the total, where nothing was read or written.
+    Of a large memory only some slots: `shown` has their numbers, from 0, and is null for the first ones, as many as
+    there are. A trace may lack the last slots of the total, where nothing was read or written.
     """
-    if trace is None:
-        return None
-    slots = shown_slots(trace)
-    encoded = _encode_slots(trace, slots, max(total, trace.memory.shape[0]))
-    if encoded["shown"] is not None and len(slots) < MOST_SLOTS:
-        encoded["shown"] = list(range(min(encoded["slots"], MOST_SLOTS)))
-    return encoded
+    return None if trace is None else _encode_slots(trace, shown_slots(trace), total)
 
 
 def _encode_slots(trace: MemoryTrace, slots: Int[np.ndarray, "shown"], total: int) -> dict[str, Any]:
     """With zeros for those that are not in the trace."""
-    length = len(slots) if trace.memory.shape[0] == total else max(len(slots), min(total, MOST_SLOTS))
-    usage = None if trace.usage is None else np.asarray(trace.usage)
+    held, count = trace.memory.shape[0], len(slots)
+    total = max(total, held)
+    shares = np.zeros((3, max(count, min(total, MOST_SLOTS))), np.float32)
+    reads, writes = np.asarray(trace.read_weights), np.asarray(trace.write_weights)
+    shares[0, :count] = reads.sum(axis=0)[slots] / len(reads)
+    shares[1, :count] = writes.sum(axis=0)[slots]
+    if trace.usage is not None:
+        usage = np.asarray(trace.usage)
+        shares[2, :count] = usage[slots] / max(float(usage.max()), 1e-9)
+    levels = np.minimum(np.maximum(np.rint(255 * shares), 0), 255).astype(np.uint8)
+    read, write, used = map(_encode, levels)
     return {
         "slots": total,
-        "shown": None if length == total else slots.tolist(),
-        "read": encode_levels(np.asarray(trace.read_weights).mean(axis=0)[slots], length=length),
-        "write": encode_levels(np.asarray(trace.write_weights).sum(axis=0)[slots], length=length),
-        "usage": encode_levels(np.zeros(0), length=length)
-        if usage is None
-        else encode_levels(usage[slots], float(usage.max()), length),
+        "shown": None if count == held else slots.tolist(),
+        "read": read,
+        "write": write,
+        "usage": used,
     }
 
 

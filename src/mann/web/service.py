@@ -22,6 +22,7 @@ from mann.web.requests import read_whole
 from mann.web.sessions import Full, Outdated
 
 KIND = "learner"  # of these learners in the store
+LETTERS = 24  # of an id
 MOST_LABELS = 3000  # of one learner
 MOST_EXAMPLES = 10_000  # of one learner
 MOST_LETTERS = 100  # of a label or a name
@@ -56,7 +57,9 @@ class Service:
     def _begin(self, name: str, seed: int | None, novelty: bool | float) -> dict[str, Any]:
         if self.learners.store.count(KIND) >= self._most:
             raise Full(f"There are {self._most} learners, as many as this server keeps: delete one.")
-        live = self.learners.create(KIND, secrets.token_hex(12), name=name, seed=seed, novelty=novelty)
+        live = self.learners.create(
+            KIND, secrets.token_hex(LETTERS // 2), name=name, seed=seed, novelty=novelty
+        )
         return _describe(live.key, live.now)
 
     def listing(self) -> dict[str, Any]:
@@ -69,10 +72,17 @@ class Service:
 
     def find(self, key: str) -> Live:
         """The learner of an id; those of browsers are not to be had."""
-        live = self.learners.find(key) if len(key) == 24 else None
-        if live is None:
-            raise Gone(f"There is no learner {key[:30]!r}: GET /v1/learners lists them.")
-        return live
+        (found,) = self._find_all([key])
+        if isinstance(found, MannError):
+            raise found
+        return found
+
+    def _find_all(self, keys: Sequence[str]) -> "list[Live | MannError]":
+        """The learners of several ids, for one question to the store."""
+        ids = [key for key in keys if len(key) == LETTERS]
+        found = dict(zip(ids, self.learners.find_all(ids), strict=True)) if ids else {}
+        gone = "There is no learner {!r}: GET /v1/learners lists them."
+        return [found.get(key) or Gone(gone.format(key[:30])) for key in keys]
 
     def get(self, key: str) -> dict[str, Any]:
         return _describe(key, self.find(key).now)
@@ -126,11 +136,17 @@ class Service:
 
     def prepare_predictions(self, requests: list[tuple[str, Any]]) -> list[Ask | Exception]:
         """Predictions by learner, and pictures as files or prepared."""
-        return [self._prepare_prediction(*request) for request in requests]
+        found = self._find_all([key for key, _ in requests])
+        return [
+            self._prepare_prediction(live, pictures)
+            for live, (_, pictures) in zip(found, requests, strict=True)
+        ]
 
-    def _prepare_prediction(self, key: str, pictures: Any) -> Ask | Exception:
+    def _prepare_prediction(self, live: Live | MannError, pictures: Any) -> Ask | Exception:
+        if isinstance(live, MannError):
+            return live
+        learner = live.now.learner
         try:
-            learner = self.find(key).now.learner
             ready = isinstance(pictures[0], Prepared) if pictures else False
             prepared = pictures if ready else self.prepare(pictures)
         except MannError as error:

@@ -19,8 +19,8 @@ from mann.trained import Trained
 SMALL = 256  # numbers of an array from which on it is kept in half precision
 LARGEST = 5_000_000  # bytes of the whole site
 SERVED = (  # files of the server's page
-    *("app.js", "common.js", "example.js", "explain.js", "memory.js", "pad.js", "pictures.js", "play.js"),
-    *("session.js", "symbols.js", "icon.svg", "style.css"),
+    *("app.js", "asking.js", "common.js", "example.js", "explain.js", "memory.js", "pad.js", "pictures.js"),
+    *("play.js", "session.js", "symbols.js", "icon.svg", "style.css"),
 )
 PARAMETERS = (
     *("broadcast_dimensions", "permutation", "start_indices", "strides", "axis", "axes", "dimension"),

@@ -31,9 +31,10 @@ const tidy = (name) => {
 /** The largest magnitude of every row. */
 function largest(values, rows) {
   const found = new Float32Array(rows), length = values.length / rows;
-  for (let i = 0; i < values.length; i++) {
-    const row = Math.floor(i / length);
-    found[row] = Math.max(found[row], Math.abs(values[i]));
+  for (let row = 0, i = 0; row < rows; row++) {
+    let top = 0;
+    for (const end = i + length; i < end; i++) top = Math.max(top, Math.abs(values[i]));
+    found[row] = top;
   }
   return found;
 }

@@ -1,6 +1,8 @@
 // The network: one step as a graph of few operations, run with plain arrays. No library, no server.
 // Every operation is prepared once: where its numbers come from does not depend on what they are.
 
+import { Products } from "./product.js";
+
 const size = (shape) => shape.reduce((product, length) => product * length, 1);
 
 const strides = (shape) => shape.map((_, axis) => size(shape.slice(axis + 1)));
@@ -132,8 +134,12 @@ const PREPARE = {
       for (let i = 0; i < values.length; i++) result[places[i]] = values[i];
     };
   },
-  select_n([, ...cases], [output]) {
+  select_n([chooser, ...cases], [output]) {
     const places = cases.map((one) => stretch(one.shape, output.shape));
+    const alike = places.every((one) => one === null) && size(chooser.shape) === size(output.shape);
+    if (alike && cases.length === 2) {
+      return ([which, no, yes], [result]) => { for (let i = 0; i < result.length; i++) result[i] = which[i] ? yes[i] : no[i]; };
+    }
     return ([which, ...values], [result]) => {
       for (let i = 0; i < result.length; i++) {
         const chosen = which.length === 1 ? +which[0] : +which[i];
@@ -156,7 +162,9 @@ const PREPARE = {
       }
     };
   },
-  dot_general(inputs, [output], { dimension_numbers: [contract, batch] }) {
+  dot_general(inputs, [output], { dimension_numbers: [contract, batch] }, products) {
+    const fast = weighted(inputs, contract, batch, products);
+    if (fast) return fast;
     // Both as (batch, free, summed): a number of the result is the product of two rows.
     const arranged = inputs.map(({ shape, constant }, i) => {
       const free = shape.map((_, axis) => axis).filter((axis) => !contract[i].includes(axis) && !batch[i].includes(axis));
@@ -204,6 +212,21 @@ const PREPARE = {
     };
   },
 };
+
+const WORTH_IT = 4096; // multiplications from which on numbers are carried to WebAssembly and back
+
+/** A product with weights, where the sums run over the last axis of what they are multiplied with; else null. */
+function weighted([left, right], contract, batch, products) {
+  const last = left.shape.length - 1;
+  if (batch[0].length || !right.constant || contract[0].length !== 1 || contract[0][0] !== last) return null;
+  const depth = left.shape[last], rows = size(left.shape) / depth, columns = size(right.shape) / depth;
+  if (rows * depth * columns < WORTH_IT) return null;
+  const free = right.shape.map((_, axis) => axis).filter((axis) => axis !== contract[1][0]);
+  const order = [...contract[1], ...free], own = strides(right.shape);
+  const places = walk(order.map((axis) => right.shape[axis]), order.map((axis) => own[axis]));
+  const run = products.prepare(Float32Array.from(places, (place) => right.constant[place]), rows, depth, columns);
+  return run && (([values], [result]) => run(values, result));
+}
 
 function join(inputs, output, axis, shape) {
   const own = strides(output.shape);
@@ -270,8 +293,8 @@ function elementwise(name, inputs, [output]) {
   };
 }
 
-function prepare({ operation, inputs, outputs, parameters }) {
-  if (operation in PREPARE) return PREPARE[operation](inputs, outputs, parameters);
+function prepare({ operation, inputs, outputs, parameters }, products) {
+  if (operation in PREPARE) return PREPARE[operation](inputs, outputs, parameters, products);
   if (operation in REDUCE) return reduce(inputs[0], parameters.axes, REDUCE[operation]);
   if (!(operation in UNARY) && !(operation in BINARY)) throw new Error(`This network uses ${operation}, which the page does not know.`);
   return elementwise(operation, inputs, outputs);
@@ -299,10 +322,11 @@ export class Network {
     this.constants = Object.fromEntries(Object.entries(graph.constants).map(([name, one]) => [name, unpack(one, buffer)]));
     this.start = Object.fromEntries(Object.entries(graph.start).map(([name, one]) => [name, unpack(one, buffer)]));
     const described = (name) => ({ name, ...graph.values[name], constant: this.constants[name] });
+    const products = new Products();
     this.nodes = graph.nodes.map((node) => {
       const full = { ...node, inputs: node.inputs.map(described), outputs: node.outputs.map(described) };
       // Results are kept for the next step, which writes over them.
-      return NOTHING.includes(node.operation) ? full : { ...full, run: prepare(full), results: full.outputs.map(create) };
+      return NOTHING.includes(node.operation) ? full : { ...full, run: prepare(full, products), results: full.outputs.map(create) };
     });
   }
 

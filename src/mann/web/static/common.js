@@ -70,8 +70,8 @@ export function prepareCanvas(canvas, width, height) {
   return context;
 }
 
-/** The numbers, from 0, of the slots that the server told of: all of them, or the most used of a large memory. */
-export const shownSlots = ({ slots, shown }) => shown ?? [...Array(slots).keys()];
+/** The numbers, from 0, of the slots that the server told of: the first ones, or the most used of a large memory. */
+export const shownSlots = ({ read, shown }) => shown ?? [...bytes(read).keys()];
 
 /** What a picture of slots leaves out, in words; empty if nothing. */
 export const leftOut = (count, total) => (count < total

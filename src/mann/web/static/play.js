@@ -1,6 +1,7 @@
 // Draw a symbol, see the prediction at once, name it, draw the next.
 
 import { $, ask, attempt, element, leftOut, paintSlots, percent, shares, showError, shownSlots } from "./common.js";
+import * as asking from "./asking.js";
 import * as example from "./example.js";
 import { reason } from "./explain.js";
 import { Pad } from "./pad.js";
@@ -15,6 +16,7 @@ const LONG = 14; // letters of a name that is set smaller, so that it stays on o
 
 let pad, drawing = 0, timer = null, running = false, wanted = false, strip = null, slots = 128;
 let teaching = false, taughtAt = -Infinity, settling = null;
+let latest = null; // the answer that is shown
 
 export function start() {
   // Before the pad's own: whoever takes the pen ends the example.
@@ -23,12 +25,16 @@ export function start() {
   }
   pad = new Pad($("#pad"), started, changed);
   $("#undo").onclick = () => { example.stop(); pad.undo(); };
-  $("#clear").onclick = () => { example.stop(); pad.clear(); };
+  $("#clear").onclick = () => {
+    example.stop();
+    finish();
+  };
   $("#example").onclick = () => {
     $("#pad").focus({ preventScroll: true });
     example.play(pad, $("#name"), teach);
   };
   $("#note button").addEventListener("click", () => example.stop());
+  asking.start(() => latest && showGuess(latest));
   symbols.start({ leave: example.stop, fresh: () => pad.clear(), say });
   pictures.start({ leave: example.stop, show: (picture) => pad.show(picture), open: symbols.open });
   $("#threshold").oninput = () => {
@@ -72,6 +78,12 @@ async function setThreshold(threshold) {
   settling = null;
   await attempt(() => change("/api/novelty", { threshold }));
   if (!pad.empty) predict();
+}
+
+/** The drawing is done with: the next one. */
+function finish() {
+  if (latest) asking.count(latest);
+  pad.clear();
 }
 
 function started() {
@@ -120,16 +132,17 @@ function say(heading, name, remark, isNew = false) {
 }
 
 function showGuess(answer) {
+  latest = answer;
+  const asked = asking.words(answer);
   $("#ranking").replaceChildren();
   $("#because").textContent = "";
   if (!answer) {
     say("Waiting for a drawing", "…", "");
     return;
   }
-  const unknown = answer.guess === null;
-  say("I think this is", answer.guess ?? "something new", answer.ranked.length
+  say(...asked ?? ["I think this is", answer.guess ?? "something new", answer.ranked.length
     ? `${percent(answer.confidence)} sure. Name it to teach it, right or wrong.`
-    : "I have not learned anything yet. Give it a name.", unknown);
+    : "I have not learned anything yet. Give it a name.", answer.guess === null]);
   const rows = [...answer.ranked.map((r) => [r.label, r.probability, ""]), ["something new", answer.new, "new"]];
   if (answer.ranked.length) {
     for (const [label, share, kind] of rows.sort((a, b) => b[1] - a[1]).slice(0, 5)) {
@@ -162,7 +175,7 @@ async function teach(label) {
   if (!answer) return;
   taughtAt = performance.now();
   $("#name").value = "";
-  pad.clear();
+  finish();
   const { label: name, examples } = answer.learned;
   say("Learned", name, examples === 1 ? "From one example. Draw it again, and I should know it."
     : `From ${examples} examples. Draw it again, or something else.`);
