@@ -2,9 +2,7 @@
 
 import threading
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -37,8 +35,6 @@ def tiny(dimensions=1):
         data=NoData(),
     )
     model = build_model(config.model, config.task, key=jax.random.key(0))
-    identity = (jnp.eye(2), jnp.zeros(2))  # what the memory reads is the answer
-    model = eqx.tree_at(lambda m: (m.readout.weight, m.readout.bias), model, identity)
     return Trained("tiny", model, config, {"classes": None})
 
 
@@ -120,6 +116,28 @@ def test_questions_leave_no_trace(learner):
     learner.predict_one(3)
     learner.predict_many(X)
     assert all(a is b for a, b in zip(before, state_of(learner), strict=True))
+
+
+def test_learning_what_was_just_asked_takes_no_second_step(learner):
+    """And comes to the same as learning without asking, or after asking of something else."""
+    unasked, elsewhere = FunctionLearner(TRAINED), FunctionLearner(TRAINED)
+    steps = []
+    network = learner._network
+    counted = lambda *parts: steps.append(1) or network.compiled.step(*parts)  # noqa: E731
+    learner._network = network._replace(compiled=network.compiled._replace(step=counted))
+    for taught in (learner, unasked, elsewhere):
+        taught.learn_many(X[:9], Y[:9])
+    learner.predict_one(X[9])
+    elsewhere.predict_one(X[10])
+    for taught in (learner, unasked, elsewhere):
+        taught.learn_one(X[9], Y[9])
+    assert len(steps) == 1
+    for other in (unasked, elsewhere):
+        jax.tree.map(np.testing.assert_array_equal, state_of(learner), state_of(other))
+    learner.learn_one(X[9], Y[9])  # the same x again: not from the old question
+    unasked.learn_one(X[9], Y[9])
+    assert len(steps) == 2
+    jax.tree.map(np.testing.assert_array_equal, state_of(learner), state_of(unasked))
 
 
 @pytest.mark.parametrize(

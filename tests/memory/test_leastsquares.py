@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import linalg, special
+from sklearn.gaussian_process import kernels
 
 from mann.cell import Scan
 from mann.controllers import LSTMConfig, NoControllerConfig
@@ -115,6 +116,50 @@ def test_the_state_after_whole_episodes_is_that_of_single_steps_also_from_a_full
     assert float(a.samples) == 17  # the very first key had no value to wait for
 
 
+def starting_kernel(module, apart, head):
+    """The kernel of a head as it starts, from its waves."""
+    waves, shares = np.asarray(module.frequencies[head, :, 0]), special.softmax(module.strengths[head])
+    return np.cos(np.multiply.outer(apart, waves)) @ shares
+
+
+def test_heads_start_with_the_kernels_that_they_are_named_after():
+    """Against scikit-learn; the sawtooth against the covariance of sawtooths over all phases."""
+    config = LeastSquaresConfig(
+        frequencies=40, heads=5, rough=1, periodic=2, sawtooth=1, shortest=0.5, longest=2.0, span=20.0
+    )
+    module = config.build(QUERY, (1, 1), key=jax.random.key(0))
+    apart = np.linspace(0, 6, 31)
+    points, zero = apart[:, None], np.zeros((1, 1))
+    golden = [(i * (5**0.5 - 1) / 2) % 1 for i in (1, 2)]
+    periods, scales = [2**0.5, 8**0.5], [0.5 * 4**place for place in golden]
+    expected = [kernels.RBF(1.0), kernels.Matern(1.0, nu=2.5)]
+    # scikit-learn has exp(−2 sin² / L²), ours exp(−(p / π)² sin² / 2 ℓ²): L = 2 π ℓ / p.
+    expected += [
+        kernels.ExpSineSquared(2 * np.pi * scale / period, period)
+        for period, scale in zip(periods, scales, strict=True)
+    ]
+    for head, kernel in enumerate(expected):
+        np.testing.assert_allclose(
+            starting_kernel(module, apart, head), kernel(points, zero)[:, 0], atol=5e-3
+        )
+    phases = (np.arange(2000) + 0.5) / 2000
+    teeth = np.mean((2 * phases - 1) * (2 * ((apart[:, None] / 2 + phases) % 1) - 1), axis=1) * 3
+    np.testing.assert_allclose(
+        starting_kernel(module, apart, 4), teeth, atol=0.04
+    )  # without the last harmonics
+    odds = special.softmax(module.preference)
+    np.testing.assert_allclose(odds, [1 / 4, 1 / 4, 1 / 8, 1 / 8, 1 / 4], rtol=1e-6)
+
+
+def test_rough_waves_are_drawn_from_a_matern_spectrum_in_any_dimension():
+    config = LeastSquaresConfig(frequencies=20_000, heads=2, rough=1, shortest=1.0, longest=1.0)
+    module = config.build(QUERY, (2, 1), key=jax.random.key(0))
+    apart = np.array([[0.3, 0.4], [1.0, 0.0], [1.0, 2.0]])
+    for head, kernel in enumerate((kernels.RBF(1.0), kernels.Matern(1.0, nu=2.5))):
+        ours = np.cos(apart @ np.asarray(module.frequencies[head]).T).mean(axis=1)
+        np.testing.assert_allclose(ours, kernel(apart, np.zeros((1, 2)))[:, 0], atol=0.03)
+
+
 def test_thousands_of_samples_leave_a_sound_estimate():
     """Rounding does not pile up: after 3000 samples in float32, the least squares of numpy in float64."""
     module = memory(heads=1)
@@ -203,6 +248,8 @@ def test_the_null_label_of_the_first_step_is_no_sample():
         ({"heads": 0}, "heads must be at least 1"),
         ({"shortest": 2.0, "longest": 1.0}, "in order"),
         ({"noise": 0.001}, "noise must be at least 0.01"),
+        ({"heads": 4, "rough": 3, "sawtooth": 2}, "together must be at most 4"),
+        ({"span": -1.0}, "span must be positive"),
     ],
 )
 def test_what_cannot_be_is_refused(fields, message):
@@ -212,5 +259,7 @@ def test_what_cannot_be_is_refused(fields, message):
 
 def test_it_is_for_functions_alone():
     config = ModelConfig(controller=LSTMConfig(hidden=8), memory=LeastSquaresConfig())
+    with pytest.raises(MannError, match="functions of one variable"):
+        LeastSquaresConfig(span=9.0).build(QUERY, (2, 1), key=jax.random.key(0))
     with pytest.raises(MannError, match="use it for regression"):
         build_model(config, Classification(classes=3), key=jax.random.key(0))

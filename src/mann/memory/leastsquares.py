@@ -27,8 +27,21 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from mann.errors import MannError, check_range
 from mann.layers import Linear
-from mann.memory.base import MOST, Memory, MemoryConfig, MemoryTrace
+from mann.memory.base import MOST, Memory, MemoryConfig, MemoryTrace, pass_on
 from mann.memory.innovations import innovations
+from mann.memory.waves import (
+    Waves,
+    even_waves,
+    join,
+    periodic_waves,
+    rough_spectrum,
+    rough_waves,
+    sawtooth_waves,
+    scatter,
+    smooth_spectrum,
+    smooth_waves,
+    spread,
+)
 from mann.outputs import Gaussian
 
 LEAST_NOISE = 1e-2  # relative to the function; keeps float32 safe
@@ -46,11 +59,18 @@ class LeastSquaresConfig(MemoryConfig, kind="least-squares"):
     shortest: float = 0.3
     longest: float = 1.5
     """Length scales at which the heads start, evenly spread in between; they are learned from there."""
+    span: float = 0.0
+    """For functions of one variable: smooth and rough heads start with frequencies evenly spaced, so that nothing
+    repeats within this range of x, and strengths that make up their kernel. 0: drawn at random, equally strong."""
+    rough: int = 0
+    """So many of the heads start with a Matérn 5/2 kernel, instead of a squared-exponential one."""
     periodic: int = 0
-    """So many of the heads start with the harmonics of a period each, instead of a length scale."""
+    """So many start with the harmonics of a period each, as smooth as the length scales have it."""
+    sawtooth: int = 0
+    """So many start with the harmonics of a sawtooth."""
     shortest_period: float = 1.0
     longest_period: float = 4.0
-    """Periods at which these start, evenly spread in between."""
+    """Periods at which the last two start, evenly spread in between."""
     noise: float = 0.1
     """Noise at which the heads start, relative to the function; from head to head half, once and twice of it."""
     hidden: int = 32
@@ -59,7 +79,16 @@ class LeastSquaresConfig(MemoryConfig, kind="least-squares"):
     def __post_init__(self) -> None:
         for field in ("frequencies", "heads", "hidden"):
             check_range(f"The memory's {field}", getattr(self, field), 1, MOST)
-        check_range("The memory's periodic heads", self.periodic, 0, self.heads)
+        for field in ("rough", "periodic", "sawtooth"):
+            check_range(f"The memory's {field} heads", getattr(self, field), 0, self.heads)
+        check_range(
+            "The memory's rough, periodic and sawtooth heads together",
+            self.heads - self.smooth,
+            0,
+            self.heads,
+        )
+        if not 0 <= self.span < math.inf:
+            raise MannError(f"The memory's span must be positive, or 0 for none, not {self.span}.")
         for name, low, high in (
             ("length scales", self.shortest, self.longest),
             ("periods", self.shortest_period, self.longest_period),
@@ -75,12 +104,28 @@ class LeastSquaresConfig(MemoryConfig, kind="least-squares"):
             raise MannError(
                 "The least-squares memory holds values of functions, one number each: use it for regression."
             )
+        if self.span and features != 1:
+            raise MannError(
+                f"Evenly spaced frequencies are for functions of one variable, not {features}: set the memory's "
+                "span to 0."
+            )
         return LeastSquares(self, features, key=key)
 
     def smallest(self) -> "LeastSquaresConfig":
         return dataclasses.replace(
-            self, frequencies=4, heads=min(self.heads, 2), periodic=min(self.periodic, 1), hidden=4
+            self,
+            frequencies=4,
+            heads=min(self.heads, 2),
+            rough=0,
+            periodic=0,
+            sawtooth=min(self.sawtooth, 1),
+            hidden=4,
         )
+
+    @property
+    def smooth(self) -> int:
+        """Heads that start with a squared-exponential kernel."""
+        return self.heads - self.rough - self.periodic - self.sawtooth
 
 
 class LeastSquaresState(NamedTuple):
@@ -90,6 +135,7 @@ class LeastSquaresState(NamedTuple):
     logarithms: Float[Array, "heads"]  # Σ log s
     samples: Float[Array, ""]  # written so far
     pending: Float[Array, "heads slots"]  # φ(x_t), which waits for its value; zeros at the start
+    reach: Float[Array, "heads slots"]  # P φ(x_t): how far it and each feature are uncertain together
     gain: Float[Array, "heads slots"]  # of the last write, kept for the trace
 
 
@@ -122,21 +168,13 @@ class LeastSquares(Memory):
     def __init__(self, config: LeastSquaresConfig, features: int, *, key: PRNGKeyArray) -> None:
         frequency_key, hidden_key, mend_key = jax.random.split(key, 3)
         heads, count = config.heads, config.frequencies
-        smooth, periodic = heads - config.periodic, config.periodic
-        drawn = jax.random.normal(frequency_key, (smooth, count, features))
-        scales = _spread(config.shortest, config.longest, smooth)[:, None, None]
-        # One harmonic after the other, along one dimension after the other.
-        harmonic = 1 + jnp.arange(count) // features
-        axes = jax.nn.one_hot(jnp.arange(count) % features, features) * harmonic[:, None].astype(jnp.float32)
-        periods = _spread(config.shortest_period, config.longest_period, periodic)[:, None, None]
-        self.frequencies = jnp.concatenate([drawn / scales, 2 * math.pi * axes[None] / periods])
-        fading = jnp.tile(-2 * jnp.log(harmonic.astype(jnp.float32))[None], (periodic, 1))  # as of a sawtooth
-        self.strengths = jnp.concatenate([jnp.zeros((smooth, count)), fading])
+        waves = _starting_waves(config, features, key=frequency_key)
+        self.frequencies, self.strengths = waves.frequencies, jnp.log(waves.strengths)
         cycle = jnp.asarray([1.0, 2.0, 0.5])[jnp.arange(heads) % 3]
         self.noise = jnp.log(config.noise * cycle)
         self.shape = jnp.full(heads, math.log(2.0), jnp.float32)
         self.rate = jnp.full(heads, math.log(2.0), jnp.float32)
-        self.preference = jnp.zeros(heads)
+        self.preference = _even_odds(config)
         self.trust = jnp.zeros(())
         self.hidden = Linear(3 * heads + 4, config.hidden, key=hidden_key)
         silent = Linear(config.hidden, 2, key=mend_key)  # nothing to mend at the start
@@ -147,6 +185,10 @@ class LeastSquares(Memory):
     def read_size(self) -> int:
         """Mean and scale of the value at x_t, as the numbers that `Gaussian` reads them from."""
         return 2
+
+    def first_readout(self, readout: Linear, hidden: int) -> Linear:
+        """What is read is the answer."""
+        return pass_on(readout, hidden)
 
     @property
     def direct_size(self) -> int:
@@ -169,7 +211,7 @@ class LeastSquares(Memory):
         nothing = jnp.zeros((self.heads, self.slots))
         covariance = jnp.tile(jnp.eye(self.slots)[None], (self.heads, 1, 1))
         zeros = jnp.zeros(self.heads)
-        return LeastSquaresState(nothing, covariance, zeros, zeros, jnp.zeros(()), nothing, nothing)
+        return LeastSquaresState(nothing, covariance, zeros, zeros, jnp.zeros(()), nothing, nothing, nothing)
 
     def __call__(
         self, query: Float[Array, "query"], state: LeastSquaresState
@@ -177,7 +219,8 @@ class LeastSquares(Memory):
         direct = query[query.shape[0] - self.direct_size :]
         now, value = direct[:-1].reshape(self.heads, self.slots), direct[-1]
         state = self._write(value, state)
-        spread = jnp.sum(now * _reach(now, state), axis=1)
+        reach = jnp.einsum("hst,ht->hs", state.covariance, now)
+        spread = jnp.sum(now * reach, axis=1)
         said = Foretold(
             jnp.sum(now * state.estimate, axis=1),
             jnp.sqrt(jnp.maximum(spread, 0.0) + self._variance),
@@ -185,26 +228,24 @@ class LeastSquares(Memory):
             state.logarithms,
             state.samples,
         )
-        return self.blend(said), state._replace(pending=now)
+        return self.blend(said), state._replace(pending=now, reach=reach)
 
     def _write(self, value: Float[Array, ""], state: LeastSquaresState) -> LeastSquaresState:
-        """The waiting key with its value, by the delta rule; at the start none waits."""
-        key = state.pending
-        reach = _reach(key, state)
+        """The waiting key with its value, by the delta rule. At the start none waits: all of its features are zero,
+        and so is what it changes."""
+        key, reach = state.pending, state.reach
         variance = jnp.maximum(jnp.sum(key * reach, axis=1), 0.0) + self._variance
         error = value - jnp.sum(key * state.estimate, axis=1)
         gain = reach / variance[:, None]
-        after = LeastSquaresState(
-            state.estimate + gain * error[:, None],
-            state.covariance - gain[:, :, None] * reach[:, None],
-            state.squares + error**2 / variance,
-            state.logarithms + 0.5 * jnp.log(variance),
-            state.samples + 1,
-            key,
-            gain,
+        waits = (jnp.max(jnp.abs(key)) > 0).astype(key.dtype)
+        return state._replace(
+            estimate=state.estimate + gain * error[:, None],
+            covariance=state.covariance - gain[:, :, None] * reach[:, None],
+            squares=state.squares + waits * error**2 / variance,
+            logarithms=state.logarithms + waits * 0.5 * jnp.log(variance),
+            samples=state.samples + waits,
+            gain=gain,
         )
-        waits = jnp.max(jnp.abs(key)) > 0
-        return jax.tree.map(lambda new, old: jnp.where(waits, new, old), after, state)
 
     @property
     def _variance(self) -> Float[Array, "heads"]:
@@ -279,13 +320,15 @@ class LeastSquares(Memory):
         reads = jax.vmap(self.blend, in_axes=(over_time,))(said)
 
         gains = inverse[:, :-1, :-1] @ reach[:, :-1]  # L⁻¹ Φ P, without the last key
+        covariance = state.covariance - gains.swapaxes(1, 2) @ gains
         last = LeastSquaresState(
             state.estimate + jnp.einsum("hts,ht->hs", gains, errors[:, :-1]),
-            state.covariance - gains.swapaxes(1, 2) @ gains,
+            covariance,
             squares[:, -2],
             logarithms[:, -2],
             samples[-2],
             keys[:, -1],
+            jnp.einsum("hst,ht->hs", covariance, keys[:, -1]),
             jnp.where(present[-2] > 0, gains[:, -1] / scale[:, -2, None], state.gain),
         )
         return reads, last
@@ -295,11 +338,29 @@ class LeastSquares(Memory):
         return MemoryTrace(state.pending, state.gain, None, state.estimate.T)
 
 
-def _spread(low: float, high: float, count: int) -> Float[Array, "count"]:
-    """Evenly on a logarithmic scale."""
-    return low * (high / low) ** ((jnp.arange(count, dtype=jnp.float32) + 0.5) / max(count, 1))
+def _starting_waves(config: LeastSquaresConfig, features: int, *, key: PRNGKeyArray) -> Waves:
+    """Of the smooth heads, the rough, the periodic and the sawtooths, in this order."""
+    count, bounds = config.frequencies, (config.shortest, config.longest)
+    periods = (config.shortest_period, config.longest_period)
+    smooth, rough = spread(*bounds, config.smooth), spread(*bounds, config.rough)
+    if config.span:
+        parts = [
+            even_waves(smooth, count, config.span, smooth_spectrum),
+            even_waves(rough, count, config.span, rough_spectrum),
+        ]
+    else:
+        parts = [
+            smooth_waves(smooth, count, features, key=key),
+            rough_waves(rough, count, features, key=jax.random.fold_in(key, 1)),
+        ]
+    around = spread(*periods, config.periodic)
+    parts.append(periodic_waves(around, scatter(*bounds, config.periodic), count, features))
+    parts.append(sawtooth_waves(spread(*periods, config.sawtooth), count, features))
+    return join(*parts)
 
 
-def _reach(key: Float[Array, "heads slots"], state: LeastSquaresState) -> Float[Array, "heads slots"]:
-    """P φ: how far a key and each feature are uncertain together."""
-    return jnp.einsum("hst,ht->hs", state.covariance, key)
+def _even_odds(config: LeastSquaresConfig) -> Float[Array, "heads"]:
+    """The preference with which all kinds are equally likely, however many heads one has; 0 for a single kind."""
+    counts = [heads for heads in (config.smooth, config.rough, config.periodic, config.sawtooth) if heads]
+    odds = [math.log(config.heads / (len(counts) * heads)) for heads in counts]
+    return jnp.concatenate([jnp.full(heads, odd) for heads, odd in zip(counts, odds, strict=True)])

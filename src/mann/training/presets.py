@@ -1,6 +1,7 @@
 """Named configurations for `mann train`."""
 
 import dataclasses
+from typing import Any
 
 from mann.controllers import LSTMConfig, NoControllerConfig
 from mann.data import Glyphs, NoData, Omniglot
@@ -30,13 +31,15 @@ def _gp(dimensions: int, length_scale: float) -> Config:
     )
 
 
-def _least_squares(task: Task, memory: LeastSquaresConfig, updates: int) -> Config:
+def _least_squares(
+    task: Task, memory: LeastSquaresConfig, updates: int, learning_rate: float = 2e-2
+) -> Config:
     """The best network for functions: the memory alone, which takes x and y straight from the input."""
     return Config(
         task=task,
         model=ModelConfig(controller=NoControllerConfig(), memory=memory, reads_to_controller=False),
         data=NoData(),
-        optimiser=AdamW(learning_rate=2e-2, warmup=50),
+        optimiser=AdamW(learning_rate=learning_rate, warmup=50),
         updates=updates,
         evaluate_every=200,
         evaluate_episodes=400,
@@ -48,26 +51,24 @@ def _unknown(
     dimensions: int,
     length_scale: tuple[float, float],
     period: tuple[float, float],
-    frequencies: int,
-    heads: int,
-    periodic: int,
+    updates: int = 800,
+    learning_rate: float = 2e-2,
+    **memory: Any,
 ) -> Config:
-    """Functions that are not known in advance: more heads, each for another kind.
+    """Functions that are not known in advance: more heads, each for another kind (`memory`).
 
     x has a wider range than that which a `FunctionLearner` brings samples to, so that it may ask beyond them.
     """
-    process = UnknownProcess(length_scale=length_scale, period=period)
-    memory = LeastSquaresConfig(
-        frequencies=frequencies,
-        heads=heads,
+    heads = LeastSquaresConfig(
         shortest=length_scale[0],
         longest=length_scale[1],
-        periodic=periodic,
         shortest_period=period[0],
         longest_period=period[1],
+        **memory,
     )
+    process = UnknownProcess(length_scale=length_scale, period=period)
     task = UnknownFunctions(dimensions=dimensions, low=-3.0, high=3.0, unknown=process)
-    return _least_squares(task, memory, updates=800)
+    return _least_squares(task, heads, updates, learning_rate)
 
 
 def _many(encoder: EncoderConfig, side: int, updates: int) -> Config:
@@ -202,9 +203,22 @@ PRESETS: dict[str, Config] = {
     "gp-3d-best": _least_squares(
         _gp(3, length_scale=1.5).task, LeastSquaresConfig(frequencies=64, heads=1), updates=600
     ),
-    "functions-1d": _unknown(1, (0.25, 2.0), (1.0, 4.0), frequencies=24, heads=20, periodic=12),
-    "functions-2d": _unknown(2, (0.5, 3.0), (1.5, 6.0), frequencies=64, heads=6, periodic=2),
-    "functions-3d": _unknown(3, (0.75, 4.0), (2.0, 8.0), frequencies=64, heads=6, periodic=2),
+    "functions-1d": _unknown(
+        1,
+        (0.25, 2.0),
+        (1.0, 4.0),
+        updates=400,
+        learning_rate=4e-3,  # the heads start close to where they belong
+        frequencies=20,
+        heads=64,
+        rough=8,
+        periodic=32,
+        sawtooth=16,
+        span=12.0,
+        noise=0.16,
+    ),
+    "functions-2d": _unknown(2, (0.5, 3.0), (1.5, 6.0), frequencies=64, heads=6, sawtooth=2),
+    "functions-3d": _unknown(3, (0.75, 4.0), (2.0, 8.0), frequencies=64, heads=6, sawtooth=2),
 }
 """The first three train the models that the paper tables; the two that end in `conv` are for the same task with an
 encoder, and start from `omniglot-many` (`STARTS`); `omniglot-many` and `omniglot-many-pixels` are for few things or
