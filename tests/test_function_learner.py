@@ -1,5 +1,6 @@
 """The learner of functions: any scale, one sample at a time or many, files, and what it refuses."""
 
+import dataclasses
 import threading
 
 import jax
@@ -124,7 +125,7 @@ def test_learning_what_was_just_asked_takes_no_second_step(learner):
     steps = []
     network = learner._network
     counted = lambda *parts: steps.append(1) or network.compiled.step(*parts)  # noqa: E731
-    learner._network = network._replace(compiled=network.compiled._replace(step=counted))
+    learner._network = dataclasses.replace(network, compiled=network.compiled._replace(step=counted))
     for taught in (learner, unasked, elsewhere):
         taught.learn_many(X[:9], Y[:9])
     learner.predict_one(X[9])

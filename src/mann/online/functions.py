@@ -176,7 +176,8 @@ class FunctionLearner:
         scaled = scaling.points(point)[0]
         outputs, after = self._network.step(scaled, known.pending, known.state)
         self._asked = Asked(scaled, known.pending, known.state, after)
-        return Estimate(*map(float, _in_units(*np.asarray(outputs)[:NUMBERS].tolist(), scaling)))
+        mean, stretched = np.asarray(outputs)[:NUMBERS].tolist()
+        return Estimate(*map(float, _in_units(mean, stretched, scaling)))
 
     def predict_many(self, x: Sequence[Point] | np.ndarray) -> Estimates:
         """`predict_one` of each x, in few compiled calls."""
@@ -186,7 +187,8 @@ class FunctionLearner:
             return Estimates(np.zeros(len(points)), np.full(len(points), math.inf))
         inputs = scaling.points(np.stack(points))
         outputs = self._network.steps(inputs, known.pending, known.state)
-        return Estimates(*_in_units(*outputs[:, :NUMBERS].astype(np.float64).T, scaling))
+        mean, stretched = outputs[:, :NUMBERS].astype(np.float64).T
+        return Estimates(*_in_units(mean, stretched, scaling))
 
     def learn_one(self, x: Point, y: Any) -> None:
         """Learn one sample.

@@ -26,6 +26,9 @@ BATCHES = (256, 32, 8)  # side by side; a smaller one is filled up
 SLOTS = (16, 64, 256)  # of a memory of which no more are needed
 
 
+Leaves = tuple[jax.Array, ...]
+
+
 class Glances(NamedTuple):
     """One step for each of many learners, whose state is not kept: what is worth a look afterwards."""
 
@@ -53,7 +56,7 @@ class Network:
 
     trained: Trained
     start: State
-    arrays: Any  # of the model
+    arrays: Leaves  # of the model
     compiled: _Compiled
     smaller: dict[int, "Network"]  # the same with fewer slots
 
@@ -130,37 +133,41 @@ class Network:
 def compile_network(trained: Trained) -> Network:
     """Compiled when first called, once for all models of the same parts and sizes."""
     arrays, static = eqx.partition(trained.model, is_array)
-    return Network(trained, trained.model.initial_state(), arrays, _compile(static), {})
+    leaves, structure = jax.tree.flatten(arrays)  # taking a module apart in every call takes as long as a step
+    return Network(trained, trained.model.initial_state(), tuple(leaves), _compile(static, structure), {})
 
 
 @lru_cache(maxsize=16)
-def _compile(static: Model) -> _Compiled:
+def _compile(static: Model, structure: jax.tree_util.PyTreeDef) -> _Compiled:
+    def whole(arrays: Leaves) -> Model:
+        return eqx.combine(jax.tree.unflatten(structure, arrays), static)
+
     @jax.jit
-    def step(arrays: Model, x: jax.Array, label: jax.Array, state: State) -> tuple[jax.Array, State]:
-        model = eqx.combine(arrays, static)
+    def step(arrays: Leaves, x: jax.Array, label: jax.Array, state: State) -> tuple[jax.Array, State]:
+        model = whole(arrays)
         outputs, after = model.step(x, label, state)
         return _with_familiarity(model, outputs, after), after
 
     @jax.jit
-    def steps(arrays: Model, x: jax.Array, label: jax.Array, state: State) -> jax.Array:
-        model = eqx.combine(arrays, static)
+    def steps(arrays: Leaves, x: jax.Array, label: jax.Array, state: State) -> jax.Array:
+        model = whole(arrays)
         projected = model.project(x, jnp.tile(label[None], (len(x), 1)))  # all pictures at once
         hidden, after = jax.vmap(model.cell, in_axes=(0, None))(projected, state)
         return jax.vmap(partial(_with_familiarity, model))(model.readout(hidden), after)
 
     @jax.jit
-    def unroll(arrays: Model, x: jax.Array, labels: jax.Array, state: State) -> State:
+    def unroll(arrays: Leaves, x: jax.Array, labels: jax.Array, state: State) -> State:
         one = jax.tree.map(lambda leaf: leaf[None], state)  # a batch of one, which runs natively where it can
-        after = eqx.combine(arrays, static).unroll_batch(x[None], labels[None], one).state
+        after = whole(arrays).unroll_batch(x[None], labels[None], one).state
         return jax.tree.map(lambda leaf: leaf[0], after)
 
     @jax.jit
-    def embed(arrays: Model, x: jax.Array) -> jax.Array:
-        return eqx.combine(arrays, static).embed(x)
+    def embed(arrays: Leaves, x: jax.Array) -> jax.Array:
+        return whole(arrays).embed(x)
 
     @jax.jit
-    def glance(arrays: Model, x: jax.Array, labels: jax.Array, states: State) -> Glances:
-        model = eqx.combine(arrays, static)
+    def glance(arrays: Leaves, x: jax.Array, labels: jax.Array, states: State) -> Glances:
+        model = whole(arrays)
         hidden, after = jax.vmap(model.cell)(model.project(x, labels), states)
         outputs = jax.vmap(partial(_with_familiarity, model))(model.readout(hidden), after)
         if not model.memory.slots:
