@@ -375,10 +375,9 @@ def _read(arrays: dict[str, np.ndarray], samples: Any, network: Network, source:
     return Learned(scaling, state, pending.astype(np.float32), x, y, int(samples))
 
 
-def _in_units(stated: Any, scaling: Scaling) -> tuple[Any, Any]:
+def _in_units(mean: Any, stretched: Any, scaling: Scaling) -> tuple[Any, Any]:
     """Mean and scale from what the network says, numbers or arrays: as `Gaussian.mean_and_scale` reads them, on the
     host, since every call to the device takes its time."""
-    mean, stretched = stated
     scale = np.logaddexp(0.0, stretched) + SMALLEST
     return scaling.middle + scaling.size * mean, scaling.size * scale
 

@@ -133,7 +133,9 @@ class Network:
 def compile_network(trained: Trained) -> Network:
     """Compiled when first called, once for all models of the same parts and sizes."""
     arrays, static = eqx.partition(trained.model, is_array)
-    leaves, structure = jax.tree.flatten(arrays)  # taking a module apart in every call takes as long as a step
+    leaves, structure = jax.tree.flatten(
+        arrays
+    )  # taking a module apart in every call takes as long as a step
     return Network(trained, trained.model.initial_state(), tuple(leaves), _compile(static, structure), {})
 
 
