@@ -60,8 +60,7 @@ class LeastSquaresConfig(MemoryConfig, kind="least-squares"):
     longest: float = 1.5
     """Length scales at which the heads start, evenly spread in between; they are learned from there."""
     span: float = 0.0
-    """For functions of one variable: smooth and rough heads start with frequencies evenly spaced, so that nothing
-    repeats within this range of x, and strengths that make up their kernel. 0: drawn at random, equally strong."""
+    """In 1-D, frequencies may start evenly spaced, so that nothing repeats over such a range; 0: at random."""
     rough: int = 0
     """So many of the heads start with a Matérn 5/2 kernel, instead of a squared-exponential one."""
     periodic: int = 0
