@@ -302,7 +302,7 @@ class FunctionLearner:
         ends = []
         for end in (low, high):
             one = np.ndim(end) == 0
-            numbers = _numbers(f"the range of {name}", end, 1 if one else dimensions, "finite numbers")
+            numbers = _numbers(f"The range of {name}", end, 1 if one else dimensions, "finite numbers")
             ends.append(np.broadcast_to(numbers, (dimensions,)))
         if not np.all(ends[0] < ends[1]):
             raise MannError(f"The range of {name} is empty: {low!r} is not below {high!r}.")
@@ -417,7 +417,7 @@ def _numbers(name: str, value: Any, count: int, wanted: str) -> Float64[np.ndarr
         raise MannError(f"{name} must be {wanted}, not an array of the shape {array.shape}.")
     numbers = array.astype(np.float64).reshape(count)
     if not np.all(np.isfinite(numbers)):
-        raise MannError(f"{name} must be finite, not {_short(value)}: leave such samples out.")
+        raise MannError(f"{name} must be finite, not {_short(value)}.")
     if np.any(np.abs(numbers) > LARGEST):
         raise MannError(f"{name} is larger than {LARGEST:g} ({_short(value)}): choose another unit.")
     return numbers
