@@ -39,6 +39,8 @@ class DataConfig(Part):
     """Of its pictures: 1 for grey, 3 for colour."""
     has_pictures: ClassVar[bool] = True
     """Whether there is anything to load."""
+    has_paper: ClassVar[bool] = True
+    """Whether empty paper goes on beyond a picture's frame, as around drawings; else its edge does, as in photographs."""
     side: int = 20
     """Pixels per side of what the network sees."""
     validation: int = 100
@@ -61,7 +63,7 @@ class DataConfig(Part):
 
     def load(self) -> ImageSet:
         """`read`, with the format in which the network sees the pictures."""
-        return dataclasses.replace(self.read(), side=self.side)
+        return dataclasses.replace(self.read(), side=self.side, has_paper=self.has_paper)
 
     def picture(self, image: Any, name: str = "the image") -> UInt8[np.ndarray, "height height *channels"]:
         """One picture of a user's as those of the data set are: levels of ink, or colours on a square.
@@ -165,11 +167,202 @@ class Glyphs(DataConfig, kind="glyphs"):
 
 
 @dataclasses.dataclass(frozen=True)
+class Textures(DataConfig, kind="textures"):
+    """Swatches of materials made by rules, built in: nothing like handwriting.
+
+    Examples:
+        >>> Textures(classes=6, drawings=4).load().images.shape
+        (6, 4, 105, 105)
+    """
+
+    classes: int = 800
+    """Materials to make."""
+    drawings: int = 20
+    """Swatches of each."""
+    seed: int = 0
+    """Of the materials."""
+
+    def read(self) -> ImageSet:
+        from mann.data.textures import load_textures
+
+        return load_textures(self.classes, self.drawings, self.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Letters(DataConfig, kind="letters"):
+    """Letters of many scripts, drawn from the fonts that matplotlib ships or from your own."""
+
+    path: str = ""
+    """A folder with fonts, such as /usr/share/fonts; empty for those that are always there."""
+    drawings: int = 20
+    """Of each letter."""
+    seed: int = 0
+    """Of slant, proportions and place of each drawing."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_path(self.path)
+
+    def read(self) -> ImageSet:
+        from mann.data.letters import load_letters
+
+        return load_letters(self.path, self.drawings, self.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class _ForTests(DataConfig, abstract=True):
+    """A data set with too few classes to train on: all of them test."""
+
+    def trained_classes(self, classes: int) -> int:
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Digits(_ForTests, kind="digits"):
+    """Scikit-learn's handwritten digits: ten classes, all of them for testing."""
+
+    drawings: int = 100
+    """Of each digit."""
+
+    def read(self) -> ImageSet:
+        from mann.data.digits import load_digits
+
+        return load_digits(self.drawings)
+
+
+@dataclasses.dataclass(frozen=True)
+class Objects(DataConfig, kind="objects"):
+    """Coloured things made by rules and photographed in all kinds of light, built in.
+
+    Examples:
+        >>> Objects(classes=6, pictures=4).load().format
+        PictureFormat(side=32, channels=3)
+    """
+
+    channels: ClassVar[int] = 3
+    has_paper: ClassVar[bool] = False
+    side: int = 32
+    """Pixels per side of what the network sees."""
+    classes: int = 1200
+    """Things to make."""
+    pictures: int = 16
+    """Photographs of each."""
+    seed: int = 0
+    """Of the things."""
+
+    def read(self) -> ImageSet:
+        from mann.data.objects import load_objects
+
+        return load_objects(self.classes, self.pictures, self.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Photographs(_ForTests, kind="photographs"):
+    """Places in the photographs that come with scikit-learn, each taken several times; all for testing."""
+
+    channels: ClassVar[int] = 3
+    has_paper: ClassVar[bool] = False
+    side: int = 32
+    """Pixels per side of what the network sees."""
+    pictures: int = 20
+    """Of each place."""
+    seed: int = 0
+    """Of where and in what light they are taken."""
+
+    def read(self) -> ImageSet:
+        from mann.data.photographs import load_photographs
+
+        return load_photographs(self.pictures, self.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture(DataConfig, kind="mixture"):
+    """Several data sets as one: the training classes of all of them train, the test classes of all test.
+
+    Where one of them is in colour, all are, and drawings are black on white. `side`, `validation` and `mirror` are
+    those of the mixture, whatever its sources say.
+
+    Raises:
+        MannError: for a mixture of fewer than one source, or of one that has no pictures.
+
+    Examples:
+        >>> mixture = Mixture((Glyphs(classes=40), Textures(classes=20, drawings=20)), validation=4)
+        >>> images = mixture.load()
+        >>> mixture.divide(len(images))  # 26 + 11 train, 4 + 4 watch, 10 + 5 test
+        Split(train=37, validation=45, classes=60)
+    """
+
+    sources: tuple[DataConfig, ...] = (Omniglot(), Glyphs(), Letters(), Textures())
+    """The data sets."""
+    without: str = ""
+    """The kind of one to leave out, to be tested on."""
+    groups: Literal["alphabets", "sources"] = "alphabets"
+    """What counts as an alphabet (`task.alphabets`): the alphabets of each source, or each source as a whole."""
+    drawings: int = 20
+    """Drawings of a class at most."""
+    colour: bool = False
+    """In colour even if no source is."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("data.drawings", self.drawings, 2, MOST_HELD_OUT)
+        kinds = [source.kind for source in self.sources]
+        if self.without and self.without not in kinds:
+            raise MannError(
+                f"The mixture has no source {self.without!r} to leave out: it has {', '.join(kinds) or 'none'}."
+            )
+        if not self.used:
+            raise MannError("A mixture needs at least one source: add one to data.sources.")
+        for source in self.used:
+            if not source.has_pictures:
+                raise MannError(f"A mixture is of pictures, and {source.kind!r} has none: take it out.")
+
+    @property
+    def used(self) -> tuple[DataConfig, ...]:
+        """The sources that are not left out, with the options of the mixture."""
+        common = {"side": self.side, "validation": self.validation}
+        return tuple(
+            dataclasses.replace(source, **common) if source.has_pictures else source  # type: ignore[arg-type]
+            for source in self.sources
+            if source.kind != self.without
+        )
+
+    @property
+    def channels(self) -> int:  # type: ignore[override]
+        return 3 if self.colour else max(source.channels for source in self.used)
+
+    @property
+    def has_paper(self) -> bool:  # type: ignore[override]
+        return self.channels == 1 and all(source.has_paper for source in self.used)
+
+    def read(self) -> ImageSet:
+        from mann.data.mixture import mix
+
+        return mix(self.used, self.format, self.drawings, whole=self.groups == "sources")
+
+    def divide(self, classes: int, needed: int = 0) -> Split:
+        from mann.data.mixture import splits
+
+        train, held_out = (sum(part) for part in zip(*splits(self.used), strict=True))
+        return Split(train if held_out >= needed else train + held_out, train + held_out, classes)
+
+
+@dataclasses.dataclass(frozen=True)
 class Folder(DataConfig, kind="folder"):
     """Pictures of your own, one folder per class."""
 
     path: str = ""
     """The folder that holds a folder for each class."""
+    colour: bool = False
+    """Take them as photographs, in colour; else as drawings, of which only the ink counts."""
+
+    @property
+    def channels(self) -> int:  # type: ignore[override]
+        return 3 if self.colour else 1
+
+    @property
+    def has_paper(self) -> bool:  # type: ignore[override]
+        return not self.colour
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,7 +375,7 @@ class Folder(DataConfig, kind="folder"):
             raise MannError(
                 "A folder of your own needs its path (data.path): one folder per class inside it."
             )
-        return load_folder(self.path)
+        return load_folder(self.path, self.colour)
 
     def first_test_class(self, classes: int, trained_on: DataConfig) -> int:
         """All classes of another folder than the one trained on may be tested; content has the last word."""
@@ -233,7 +426,7 @@ def load_images(dataset: str) -> ImageSet:
     """The pictures of a data set, with its default options; with others: `Glyphs(classes=40).load()`.
 
     Args:
-        dataset: its kind ("omniglot", "glyphs"), or the path of a folder with one folder per class.
+        dataset: its kind ("omniglot", "glyphs", "textures" …), or the path of a folder with one folder per class.
 
     Raises:
         MannError: if it cannot be found, downloaded or read.

@@ -1,10 +1,11 @@
-"""Any one image, from a file, from PIL or as an array, as levels of grey."""
+"""Any one image, from a file, from PIL or as an array, as levels of grey or in colours."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float32
+from jaxtyping import Bool, Float32, UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mann.errors import MannError
@@ -55,11 +56,35 @@ def read_grey(
     """
     if isinstance(image, str | Path):
         name = str(image)
-    array = np.asarray(image) if isinstance(image, np.ndarray) else _decode(image, name)
+    array = np.asarray(image) if isinstance(image, np.ndarray) else _decode(image, name, _to_array)
     grey, alpha = _grey_and_alpha(array, name)
     if alpha is not None:
         grey = _composite(grey, alpha)
     return _shrink(grey)
+
+
+def read_colours(
+    image: Image.Image | np.ndarray | str | Path, name: str = "the image"
+) -> UInt8[np.ndarray, "rows columns 3"]:
+    """Decode to red, green and blue, turned as the camera was held, transparent parts laid on white.
+
+    Takes what `read_grey` takes, and shrinks and refuses what it does; grey levels are three times the same.
+    """
+    if isinstance(image, str | Path):
+        name = str(image)
+    if isinstance(image, np.ndarray):
+        array = image / np.float32(255) if image.dtype == np.uint8 else image  # bytes are bytes, however dark
+    else:
+        array = _decode(image, name, _to_colours)
+    values = _unit_values(array, name)
+    colours, channels = values, values.shape[2]
+    if channels in (2, 4):
+        alpha = values[..., -1:]
+        colours = alpha * values[..., :-1] + (1 - alpha)
+    if channels < 3:
+        colours = np.repeat(colours, 3, axis=2)
+    whole = Image.fromarray(np.rint(255 * colours).astype(np.uint8))
+    return np.asarray(whole.reduce(_reduction(whole.size)))
 
 
 def plain_grey(image: Image.Image, side: int, name: str) -> Image.Image | None:
@@ -114,8 +139,8 @@ def _register_heif() -> bool:
     return True
 
 
-def _decode(image: Image.Image | str | Path, name: str) -> np.ndarray:
-    """Decode the first frame to what `_grey_and_alpha` takes."""
+def _decode(image: Image.Image | str | Path, name: str, to_array: Callable[[Image.Image], np.ndarray]) -> np.ndarray:
+    """Decode the first frame to what `_unit_values` takes."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PIL's remarks on odd metadata; what matters is raised
@@ -124,7 +149,7 @@ def _decode(image: Image.Image | str | Path, name: str) -> np.ndarray:
                 if opened.width * opened.height <= MAX_PIXELS:  # known from the header, before decoding
                     if opened is not image:  # a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size
                         opened.draft("RGB", (WORKING_SIDE, WORKING_SIDE))
-                    return _to_array(ImageOps.exif_transpose(opened))
+                    return to_array(ImageOps.exif_transpose(opened))
             finally:
                 if opened is not image:
                     opened.close()
@@ -142,11 +167,27 @@ def _open(path: str | Path) -> Image.Image:
     return Image.open(path, formats=formats)
 
 
-def _to_array(image: Image.Image) -> np.ndarray:
+def _deep_levels(image: Image.Image) -> np.ndarray | None:
+    """The levels of a picture with more than 8 bits; None of any other."""
     if image.mode.startswith("I;16"):
         return np.asarray(image).astype(np.float32) / 65535
-    if image.mode in ("I", "F"):  # more than 8 bits, of unknown range
-        return np.asarray(image)
+    return np.asarray(image) if image.mode in ("I", "F") else None  # the last two of unknown range
+
+
+def _to_colours(image: Image.Image) -> np.ndarray:
+    if (deep := _deep_levels(image)) is not None:
+        return deep
+    factor = _reduction(image.size)
+    if image.has_transparency_data:
+        image = image.convert("RGBA").convert("RGBa").reduce(factor).convert("RGBA")
+    else:
+        image = image.convert("RGB").reduce(factor)
+    return np.asarray(image).astype(np.float32) / 255
+
+
+def _to_array(image: Image.Image) -> np.ndarray:
+    if (deep := _deep_levels(image)) is not None:
+        return deep
     # By way of RGB, to which PIL converts every mode. Eight bits until it is small: 40 megapixels stay quick.
     factor = _reduction(image.size)
     if image.has_transparency_data:
@@ -168,7 +209,7 @@ def _shrink(grey: Grey) -> Float32[np.ndarray, "rows columns"]:
     return np.asarray(Image.fromarray(grey).reduce(_reduction(grey.shape[::-1])))
 
 
-def _grey_and_alpha(array: np.ndarray, name: str) -> tuple[Grey, Grey | None]:
+def _unit_values(array: np.ndarray, name: str) -> Float32[np.ndarray, "height width channels"]:
     """Check an array and scale it to 0 … 1."""
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 2, 3, 4)):
         raise MannError(f"Cannot use {name}: its shape is {array.shape}, not H×W or H×W×1, 2, 3 or 4.")
@@ -186,7 +227,12 @@ def _grey_and_alpha(array: np.ndarray, name: str) -> tuple[Grey, Grey | None]:
             f"Cannot use {name}: its values go from {low} to {high}; scale them to 0 … 1 or 0 … 255."
         )
     scale = next(scale for scale in (1, 255, 65535) if high <= scale)
-    values = np.atleast_3d(array).astype(np.float32) / np.float32(scale)
+    return np.atleast_3d(array).astype(np.float32) / np.float32(scale)
+
+
+def _grey_and_alpha(array: np.ndarray, name: str) -> tuple[Grey, Grey | None]:
+    """Levels of grey and, where there is any, what is opaque."""
+    values = _unit_values(array, name)
     channels = values.shape[2]
     grey = values[..., :3] @ _LUMA if channels >= 3 else values[..., 0]
     return grey, values[..., -1] if channels in (2, 4) else None

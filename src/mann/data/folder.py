@@ -5,19 +5,21 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from mann.data.colour import square_colours
 from mann.data.decode import KINDS, readable_suffixes, why_unreadable
 from mann.data.images import SIDE, ImageSet
 from mann.data.ink import normalise_image
 from mann.errors import MannError
 
 MAX_IMAGES = 200_000  # of a folder, padding included: 2.2 GB
+COLOUR_SIDE = 64  # pixels of photographs that are kept: twice of what a network sees
 
 
-def load_folder(path: str | Path) -> ImageSet:
+def load_folder(path: str | Path, colour: bool = False) -> ImageSet:
     """Read `path`/<class>/<image>: at least 2 classes, at least 2 images of each, both sorted by name.
 
     Files that are hidden or have no suffix of an image (see `mann.data.decode`) and folders inside a class are
-    ignored. Ink is 255, paper 0; see `mann.data.ink.normalise_image`.
+    ignored. Ink is 255, paper 0; see `mann.data.ink.normalise_image`. In colour: see `mann.data.colour`.
     """
     root = Path(path).expanduser()
     if not root.is_dir():
@@ -43,13 +45,14 @@ def load_folder(path: str | Path) -> ImageSet:
             f"The folder {root} is too large: {len(classes)} classes of up to {counts.max()} images make "
             f"{padded}, and at most {MAX_IMAGES} fit."
         )
-    images = np.zeros((len(classes), counts.max(), SIDE, SIDE), np.uint8)
+    shape = (COLOUR_SIDE, COLOUR_SIDE, 3) if colour else (SIDE, SIDE)
+    images = np.zeros((len(classes), counts.max(), *shape), np.uint8)
     with tqdm(
         total=int(counts.sum()), desc=f"Reading {root}", delay=2, disable=None, leave=False
     ) as progress:
         for row, members in zip(images, files, strict=True):
             for drawing, file in enumerate(members):
-                row[drawing] = normalise_image(file)
+                row[drawing] = square_colours(file, side=COLOUR_SIDE) if colour else normalise_image(file)
                 progress.update()
     return ImageSet(root.resolve().name, images, counts, tuple(folder.name for folder in classes), ink=255)
 

@@ -61,6 +61,8 @@ class ImageSet:
     """Pixels per side of what a network sees."""
     alphabets: tuple[str, ...] = ()
     """The alphabet of each class, where classes have one."""
+    has_paper: bool = True
+    """Whether empty paper goes on beyond the frame, as around drawings; else the edge does, as in photographs."""
 
     def __len__(self) -> int:
         return len(self.images)

@@ -57,20 +57,26 @@ class Transform(NamedTuple):
 
 
 @cache
-def _triangle_filter(source: int, side: int) -> Float32[np.ndarray, "grid source"]:
-    """Row g weighs the source pixels around grid point g; beyond the frame there is empty paper."""
+def _triangle_filter(source: int, side: int, paper: bool = True) -> Float32[np.ndarray, "grid source"]:
+    """Row g weighs the source pixels around grid point g; beyond the frame there is empty paper, or its edge."""
     pixel = source / side  # source pixels per output pixel
     reach = max(pixel, 1.0)  # a picture that is enlarged is interpolated between neighbours
     points = (np.arange(grid_side(side)) - PAD + 0.5) * pixel / FINE
     sources = np.arange(-source, 2 * source) + 0.5
     weights = np.clip(1 - np.abs(points[:, None] - sources) / reach, 0, None)
     weights /= weights.sum(axis=1, keepdims=True)
-    return weights[:, source : 2 * source].astype(np.float32)
+    before, within, after = np.split(weights, [source, 2 * source], axis=1)
+    if not paper:
+        within[:, 0] += before.sum(axis=1)
+        within[:, -1] += after.sum(axis=1)
+    return within.astype(np.float32)
 
 
-@partial(jax.jit, static_argnames=("ink", "side"))
-def _prefilter(images: UInt8[Array, "n height height"], ink: int, side: int) -> UInt8[Array, "n grid grid"]:
-    triangle = jnp.asarray(_triangle_filter(images.shape[1], side))
+@partial(jax.jit, static_argnames=("ink", "side", "paper"))
+def _prefilter(
+    images: UInt8[Array, "n height height"], ink: int, side: int, paper: bool
+) -> UInt8[Array, "n grid grid"]:
+    triangle = jnp.asarray(_triangle_filter(images.shape[1], side, paper))
     filtered = jnp.einsum("gy,nyx,hx->ngh", triangle, images.astype(jnp.float32), triangle)
     return jnp.round(filtered * (255 / ink)).astype(jnp.uint8)
 
@@ -100,9 +106,9 @@ def prepare(dataset: ImageSet, chunk: int = 2000) -> Drawings:
         raise MannError(f"{dataset.name!r} has more than {most} drawings: use a part of it.")
     flat = np.moveaxis(dataset.images, 4, 2) if channels else dataset.images
     flat = flat.reshape(-1, height, height)
+    how = {"ink": dataset.ink, "side": dataset.side, "paper": dataset.has_paper}
     parts = [
-        np.asarray(_prefilter(jnp.asarray(flat[i : i + chunk]), ink=dataset.ink, side=dataset.side))
-        for i in range(0, len(flat), chunk)
+        np.asarray(_prefilter(jnp.asarray(flat[i : i + chunk]), **how)) for i in range(0, len(flat), chunk)
     ]
     grids = np.concatenate(parts).reshape(classes, drawings, *channels, grid, grid)
     alphabets = None
@@ -112,16 +118,22 @@ def prepare(dataset: ImageSet, chunk: int = 2000) -> Drawings:
     return Drawings(jnp.asarray(grids), jnp.asarray(dataset.counts, jnp.int32), alphabets)
 
 
-def downscale_matrix(height: int, side: int) -> Float32[np.ndarray, "side height"]:
+def downscale_matrix(height: int, side: int, paper: bool = True) -> Float32[np.ndarray, "side height"]:
     """What each output pixel takes from the pixels of a row or a column, at its middle."""
-    return _triangle_filter(height, side)[PAD + FINE // 2 : PAD + FINE * side : FINE]
+    return _triangle_filter(height, side, paper)[PAD + FINE // 2 : PAD + FINE * side : FINE]
 
 
 def downscale(
-    image: UInt8[np.ndarray, "height height *channels"], side: int
+    image: UInt8[np.ndarray, "height height *channels"], side: int, paper: bool = True
 ) -> Float32[np.ndarray, "pixels"]:
-    """One picture (0 … 255) on the host: what `render` gives for it without any transform."""
-    centres = downscale_matrix(len(image), side)
+    """One picture (0 … 255) on the host: what `render` gives for it without any transform.
+
+    Args:
+        image: a square.
+        side: pixels per side of the result.
+        paper: whether empty paper goes on beyond the frame (`ImageSet.has_paper`).
+    """
+    centres = downscale_matrix(len(image), side, paper)
     if image.ndim == 2:
         return (np.rint(centres @ image.astype(np.float32) @ centres.T) / np.float32(255)).ravel()
     channels = np.moveaxis(np.atleast_3d(image), 2, 0).astype(np.float32)

@@ -65,6 +65,12 @@ def unseen_images(
 
     The test classes of a data set that has some; every class of a folder that the network never met.
     """
+    if data.format.channels != trained_on.format.channels:
+        theirs, its = ("in colour" if d.format.channels > 1 else "grey" for d in (data, trained_on))
+        raise MannError(
+            f"{model} was trained on pictures that are {its}, and those of {data.kind!r} are {theirs}: choose another "
+            "data set, or mix it with one of the other sort (--data mixture)."
+        )
     images = data.load()
     if seen is None:  # trained by a version that did not record it
         seen = training_fingerprints(images if data == trained_on else trained_on.load(), trained_on)

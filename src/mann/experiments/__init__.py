@@ -30,6 +30,7 @@ EXPERIMENTS = {  # in the order in which they are shown: the paper's, then ours
     "regression": "functions of a Gaussian process in 1, 2 and 3 dimensions, beside the exact process",
     "asking": "labels only where the network asks for them, at every price, beside the rule that asks when unsure",
     "writing": "what to keep: 32 slots for 200 steps, a memory never wiped; LRUA, NTM, DNC, ring, learned writing",
+    "mixture": "trained on many kinds of pictures but one, and tested on that one; grey and in colour",
     "transfer": "trained on glyphs, tested on Omniglot, and the other way round",
     "learning_rates": "the baselines' learning rates, tuned on held-out training classes",
     "ablation": "the ambiguities of the paper, one changed at a time",

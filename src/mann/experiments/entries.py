@@ -108,11 +108,12 @@ class Network(Entry):
             "best_update": trained.description["best"]["update"],
             "trained_on": trained.description["classes"],
             "metrics": thin(run.read("metrics.jsonl")),
-            "evaluations": [
-                evaluate_under(trained._replace(name=self.name), test, episodes).to_json()
-                for test in self.tests
-            ],
+            "evaluations": self.test(trained._replace(name=self.name), episodes),
         }
+
+    def test(self, trained: Trained, episodes: int) -> list[dict[str, Any]]:
+        """`Evaluation.to_json` under each condition."""
+        return [evaluate_under(trained, test, episodes).to_json() for test in self.tests]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,4 +68,4 @@ def prepare_picture(
         return image
     array = np.asarray(image) if isinstance(image, jax.Array) else image
     picture = data.picture(array, name)
-    return Prepared(downscale(picture, data.side), picture)
+    return Prepared(downscale(picture, data.side, data.has_paper), picture)

@@ -13,7 +13,7 @@ from mann.data.images import ImageSet
 from mann.data.seen import unseen_images
 from mann.online import Label, OneShotLearner, Prepared
 from mann.statistics import Interval, wilson_by_episode
-from mann.teaching.once import QUESTIONS, picture_of
+from mann.teaching.once import QUESTIONS, prepared
 from mann.trained import Novelty, Trained
 
 MOST_QUESTIONS = 50  # about known things, in one trial
@@ -242,7 +242,7 @@ class _Pictures:
     def __call__(self, number: int | np.integer, drawing: int | np.integer) -> Prepared:
         place = int(number), int(drawing)
         if place not in self._prepared:
-            self._prepared[place] = self._learner.prepare(picture_of(self._images, number, drawing))
+            self._prepared[place] = prepared(self._images, number, drawing, self._learner.format.side)
         return self._prepared[place]
 
 

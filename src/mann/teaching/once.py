@@ -10,9 +10,10 @@ from jaxtyping import Bool, Float, Int
 
 from mann.data import DataConfig, choose_data
 from mann.data.images import ImageSet
+from mann.data.render import downscale
 from mann.data.seen import unseen_images
 from mann.errors import MannError, check_range
-from mann.online import Label, OneShotLearner
+from mann.online import Label, OneShotLearner, Prepared
 from mann.statistics import Interval, average_precision, wilson_by_episode
 from mann.trained import Trained, load_trained, with_slots
 
@@ -174,9 +175,10 @@ def _trial(
     pairs = [rng.permutation(images.counts[c])[:2] for c in taught]
     learner = parent.sibling(seed=int(rng.integers(2**31)))
     labels: list[Label] = list(range(things))
-    shown = [learner.prepare(picture_of(images, c, pair[0])) for c, pair in zip(taught, pairs, strict=True)]
-    asked = [learner.prepare(picture_of(images, c, pair[1])) for c, pair in zip(taught, pairs, strict=True)]
-    strange = [learner.prepare(picture_of(images, c, rng.integers(images.counts[c]))) for c in others]
+    side = learner.format.side
+    shown = [prepared(images, c, pair[0], side) for c, pair in zip(taught, pairs, strict=True)]
+    asked = [prepared(images, c, pair[1], side) for c, pair in zip(taught, pairs, strict=True)]
+    strange = [prepared(images, c, rng.integers(images.counts[c]), side) for c in others]
     learner.learn_many(shown, labels)
     chances = learner.predict_proba_many([*asked, *strange])
     answers = [learner.choose(chance) for chance in chances[:things]]
@@ -194,8 +196,12 @@ def _trial(
     )
 
 
-def picture_of(images: ImageSet, number: int | np.integer, drawing: int | np.integer) -> np.ndarray:
-    return images.images[number, drawing] * np.uint8(255 // images.ink)
+def prepared(
+    images: ImageSet, number: int | np.integer, drawing: int | np.integer, side: int
+) -> Prepared:
+    """A picture of a data set as a network sees it: it is in its form already, so nothing is looked for in it."""
+    picture = images.images[number, drawing] * np.uint8(255 // images.ink)
+    return Prepared(downscale(picture, side, images.has_paper), picture)
 
 
 def _summarise(things: int, answers: list[_Answers]) -> TaughtOnce:

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from mann.controllers import LSTMConfig, NoControllerConfig
-from mann.data import Glyphs, NoData, Omniglot
+from mann.data import DataConfig, Glyphs, Letters, Mixture, NoData, Objects, Omniglot, Textures
 from mann.data.functions import GaussianProcess, UnknownProcess
 from mann.encoders import ConvStackConfig, EncoderConfig, MLPConfig
 from mann.memory import KeyValueConfig, LeastSquaresConfig, LRUAConfig
@@ -121,6 +121,16 @@ def _from_many(task: Classification, rules_out: bool = False) -> Config:
     )
 
 
+SMALL_CONVOLUTIONS = ConvStackConfig(maps=(16, 32, 32, 64, 64), strides=(2, 1, 2, 1, 2), features=128)
+"""A quarter of the work of `CONVOLUTIONS`."""
+
+
+def mixed(data: DataConfig) -> Config:
+    """Many kinds of pictures in one network: the recipe of `omniglot-many` with a smaller encoder."""
+    many = _many(SMALL_CONVOLUTIONS, side=data.side, updates=4000)
+    return dataclasses.replace(many, data=data)
+
+
 def _roaming() -> Config:
     """Streams that wander (RoamingOmniglot), with the network of `omniglot-many` and the published split.
 
@@ -178,6 +188,12 @@ PRESETS: dict[str, Config] = {
         averaging=0.999,
     ),
     "omniglot-roaming": _roaming(),
+    "mixture": mixed(Mixture(side=28, validation=50, mirror=True)),
+    "photographs": mixed(
+        Mixture(
+            (Omniglot(), Glyphs(), Letters(), Textures(), Objects()), side=32, validation=50, drawings=10
+        )  # more drawings, or mirrored ones, are more than the device can address
+    ),
     "glyphs-5": Config(
         task=Classification(classes=5),
         data=Glyphs(),
@@ -223,8 +239,8 @@ PRESETS: dict[str, Config] = {
 """The first three train the models that the paper tables; the two that end in `conv` are for the same task with an
 encoder, and start from `omniglot-many` (`STARTS`); `omniglot-many` and `omniglot-many-pixels` are for few things or
 many, with keys apart from values, by convolutions and from pixels alone, `omniglot-roaming` for streams that wander
-between alphabets, `asking-3` for asking which labels to be told (docs/asking.md); `paper` is the literal cell and
-optimiser; `gp-1d` to `gp-3d` are the paper's regression (docs/regression.md says why these length scales), those
+between alphabets, `asking-3` for asking which labels to be told (docs/asking.md); `mixture` and `photographs` are
+trained on many kinds of pictures, grey and in colour; `paper` is the literal cell and optimiser; `gp-1d` to `gp-3d` are the paper's regression (docs/regression.md says why these length scales), those
 that end in `best` the same functions with a memory by least squares, and `functions-1d` to `functions-3d` functions
 that are not known in advance."""
 
