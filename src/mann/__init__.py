@@ -23,10 +23,16 @@ if TYPE_CHECKING:
     from mann.controllers import LSTMConfig as LSTMConfig
     from mann.controllers import NoControllerConfig as NoControllerConfig
     from mann.data import DataConfig as DataConfig
+    from mann.data import Digits as Digits
     from mann.data import Folder as Folder
     from mann.data import Glyphs as Glyphs
+    from mann.data import Letters as Letters
+    from mann.data import Mixture as Mixture
     from mann.data import NoData as NoData
+    from mann.data import Objects as Objects
     from mann.data import Omniglot as Omniglot
+    from mann.data import Photographs as Photographs
+    from mann.data import Textures as Textures
     from mann.data import load_images as load_images
     from mann.data.functions import GaussianProcess as GaussianProcess
     from mann.data.functions import UnknownProcess as UnknownProcess
@@ -100,7 +106,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "mann.cell": "State",
     "mann.controllers": "Controller ControllerConfig FeedForwardConfig LSTMConfig NoControllerConfig",
-    "mann.data": "DataConfig Folder Glyphs NoData Omniglot load_images",
+    "mann.data": "DataConfig Digits Folder Glyphs Letters Mixture NoData Objects Omniglot Photographs Textures "
+    "load_images",
     "mann.data.functions": "GaussianProcess UnknownProcess",
     "mann.data.images": "ImageSet PictureFormat",
     "mann.data.render": "Drawings prepare",

@@ -14,11 +14,11 @@ from mann.files import check_writable, write_atomically, writing
 @dataclasses.dataclass(frozen=True)
 class Arguments:
     name: tyro.conf.Positional[str]
-    """omniglot, glyphs, or the path of a folder of pictures with one folder per class."""
+    """A kind of data set (omniglot, glyphs, letters …), or the path of a folder of pictures, one folder per class."""
     path: str = ""
-    """Where Omniglot is, if not where it is looked for."""
+    """Where Omniglot is, if not where it is looked for; of letters, a folder with fonts."""
     classes: int = 0
-    """Classes to make (glyphs only); 0 for as many as Omniglot has."""
+    """Classes to make (glyphs, textures, objects); 0 for as many as usual."""
     side: int = 0
     """Pixels per side of what the network would see; 0 for as many as the data set says."""
     sheet: str = ""

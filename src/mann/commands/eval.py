@@ -24,7 +24,7 @@ class Arguments:
     episodes: int = 2000
     """Test episodes; more make the intervals narrower."""
     dataset: str = ""
-    """omniglot, glyphs, or the path of a folder with one folder per class; empty: what it was trained on."""
+    """A kind of data set, such as omniglot, or the path of a folder, one folder per class; empty: as trained."""
     classes: int = 0
     """Classes in an episode; 0: as trained. Only models with string labels take another number."""
     length: int = 0

@@ -40,7 +40,7 @@ class DataConfig(Part):
     has_pictures: ClassVar[bool] = True
     """Whether there is anything to load."""
     has_paper: ClassVar[bool] = True
-    """Whether empty paper goes on beyond a picture's frame, as around drawings; else its edge does, as in photographs."""
+    """Whether empty paper goes on beyond the frame, as around drawings; else the edge does, as in photographs."""
     side: int = 20
     """Pixels per side of what the network sees."""
     validation: int = 100
@@ -288,8 +288,8 @@ class Mixture(DataConfig, kind="mixture"):
     Examples:
         >>> mixture = Mixture((Glyphs(classes=40), Textures(classes=20, drawings=20)), validation=4)
         >>> images = mixture.load()
-        >>> mixture.divide(len(images))  # 26 + 11 train, 4 + 4 watch, 10 + 5 test
-        Split(train=37, validation=45, classes=60)
+        >>> mixture.divide(len(images))  # 26 + 12 train, 4 + 3 watch, 10 + 5 test
+        Split(train=38, validation=45, classes=60)
     """
 
     sources: tuple[DataConfig, ...] = (Omniglot(), Glyphs(), Letters(), Textures())

@@ -14,7 +14,7 @@ LARGEST = 256  # pixels per side that are kept: far more than a network sees
 def square_colours(
     image: Image.Image | np.ndarray | str | Path, name: str = "the image", side: int = 0
 ) -> UInt8[np.ndarray, "side side 3"]:
-    """The middle square of a file, a PIL image of any mode, or an array, as `mann.data.decode.read_grey` takes them.
+    """The middle square of a file, a PIL image or an array, of all kinds that `mann.data.decode.read_grey` takes.
 
     Args:
         image: the picture. Transparent parts are laid on white; a camera's orientation is honoured.

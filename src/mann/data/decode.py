@@ -139,7 +139,9 @@ def _register_heif() -> bool:
     return True
 
 
-def _decode(image: Image.Image | str | Path, name: str, to_array: Callable[[Image.Image], np.ndarray]) -> np.ndarray:
+def _decode(
+    image: Image.Image | str | Path, name: str, to_array: Callable[[Image.Image], np.ndarray]
+) -> np.ndarray:
     """Decode the first frame to what `_unit_values` takes."""
     try:
         with warnings.catch_warnings():

@@ -1,7 +1,7 @@
 """Letters from fonts: a class is a character, its drawings are the fonts that have it.
 
-The fonts that matplotlib ships are always there: DejaVu Sans, Serif and Mono and STIX, upright and slanted, light and
-bold. They hold the letters of Latin, Greek, Cyrillic, Armenian, Georgian and a few other scripts.
+The fonts that matplotlib ships are always there: DejaVu Sans, Serif and Mono and STIX, upright and slanted, light
+and bold. They hold the letters of Latin, Greek, Cyrillic and a few other scripts.
 """
 
 import unicodedata
@@ -18,7 +18,11 @@ from mann.data.images import SIDE, ImageSet
 from mann.errors import MannError, check_range, check_seed
 
 SUFFIXES = (".ttf", ".otf", ".ttc")
-SHIPPED = ("DejaVuSans", "DejaVuSerif", "STIXGeneral")  # beginnings of the names of matplotlib's fonts with letters
+SHIPPED = (
+    "DejaVuSans",
+    "DejaVuSerif",
+    "STIXGeneral",
+)  # beginnings of the names of matplotlib's fonts with letters
 MOST_FONTS = 500
 MOST_DRAWINGS = 200
 LEAST_FACES = 8  # that a character must be in, or all if there are fewer
@@ -30,7 +34,7 @@ Faces = dict[Path, frozenset[int]]  # the characters that each font has
 
 
 def load_letters(path: str, drawings: int, seed: int) -> ImageSet:
-    """Every letter that enough fonts have, `drawings` times: each font in turn, a little slanted, stretched and moved.
+    """Every letter that enough fonts have: each font in turn, a little slanted, stretched and moved.
 
     Letters that look the same in a font (A in Latin, Greek and Cyrillic) are one class. Alphabets are the scripts.
 
@@ -113,12 +117,13 @@ def _common(faces: Faces) -> list[int]:
     common = sorted(code for code, count in counts.items() if count >= least)
     first = {code: next(file for file, letters in faces.items() if code in letters) for code in common}
     fonts = {file: _open(file) for file in set(first.values())}
-    seen: set[bytes] = set()
+    seen = set()
     different = []
     for code in common:
         if not unicodedata.name(chr(code), "") or _is_variant(code):
             continue
-        picture = bytes(fonts[first[code]].getmask(chr(code), mode="1"))
+        mask = fonts[first[code]].getmask(chr(code), mode="1")
+        picture = (mask.size, bytes(mask))
         if picture not in seen:
             seen.add(picture)
             different.append(code)
@@ -127,12 +132,12 @@ def _common(faces: Faces) -> list[int]:
 
 
 def _is_variant(code: int) -> bool:
-    """Whether it is another letter with an accent, in bold, or full width: too much like it for a class of its own."""
+    """Whether it is another letter with an accent, in bold or full width: too much like it for a class."""
     return bool(unicodedata.decomposition(chr(code)))
 
 
 def _draw(font: ImageFont.FreeTypeFont, character: str, rng: Generator) -> UInt8[np.ndarray, "105 105"]:
-    """One letter in the middle of the paper, ink = 1: as large as the font has it, with the accidents of a drawing."""
+    """One letter in the middle of the paper, ink = 1: as large as in the font, with the accidents of a drawing."""
     left, top, right, bottom = font.getbbox(character)
     canvas = Image.new("L", (2 * SIDE, 2 * SIDE))
     middle = (SIDE - (left + right) / 2, SIDE - (top + bottom) / 2)

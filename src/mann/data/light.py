@@ -4,7 +4,9 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 from numpy.random import Generator
 
-_UNEVEN = 0.35  # standard deviation of the logarithm of light from the middle to the edge, in either direction
+_UNEVEN = (
+    0.35  # standard deviation of the logarithm of light from the middle to the edge, in either direction
+)
 _EXPOSURE, _COLOUR = 0.18, 0.07  # the same of all light, and of each colour's
 _SHADOWS = 0.3  # share of the pictures across which a shadow falls
 _NOISE = 0.015

@@ -9,7 +9,9 @@ from PIL import Image
 from mann.data import DataConfig
 from mann.data.images import ImageSet, PictureFormat
 
-_sizes: dict[DataConfig, int] = {}  # classes of the sources that were read: to divide them takes no more than that
+_sizes: dict[
+    DataConfig, int
+] = {}  # classes of the sources that were read: to divide them takes no more than that
 
 
 def mix(sources: Sequence[DataConfig], form: PictureFormat, drawings: int, whole: bool) -> ImageSet:
@@ -36,7 +38,9 @@ def mix(sources: Sequence[DataConfig], form: PictureFormat, drawings: int, whole
     start = 0
     for images in sets:
         some = images.images[:, :most]
-        pictures[places[start : start + len(images)], : some.shape[1]] = _brought(some, images.ink, height, channels)
+        pictures[places[start : start + len(images)], : some.shape[1]] = _brought(
+            some, images.ink, height, channels
+        )
         start += len(images)
     labels = [f"{images.name}/{label}" for images in sets for label in images.labels]
     alphabets = [name for images in sets for name in _alphabets(images, whole)]
@@ -81,14 +85,18 @@ def _alphabets(images: ImageSet, whole: bool) -> list[str]:
 
 
 def _brought(
-    pictures: UInt8[np.ndarray, "classes drawings size size *theirs"], ink: int, height: int, channels: tuple[int, ...]
+    pictures: UInt8[np.ndarray, "classes drawings size size *theirs"],
+    ink: int,
+    height: int,
+    channels: tuple[int, ...],
 ) -> UInt8[np.ndarray, "classes drawings height height *channels"]:
     """In 256 levels and this size; where colours are asked for, drawings are black on white."""
     levels = pictures * np.uint8(255 // ink)
     if levels.shape[2] != height:
         flat = levels.reshape(-1, *levels.shape[2:])
         small = [
-            np.asarray(Image.fromarray(one).resize((height, height), Image.Resampling.BILINEAR)) for one in flat
+            np.asarray(Image.fromarray(one).resize((height, height), Image.Resampling.BILINEAR))
+            for one in flat
         ]
         levels = np.stack(small).reshape(*levels.shape[:2], height, height, *levels.shape[4:])
     if channels and levels.ndim == 4:

@@ -1,8 +1,8 @@
 """Things made by rules, photographed: a body with marks on it, each of a colour or a pattern of two.
 
 Twelve classes are of one *kind*: they have the same outline, and differ in colours, patterns and marks, so that
-neither form nor colour alone tells all classes apart. A picture shows the thing somewhat turned, larger or smaller, out
-of the middle, on another ground, with the light from another side.
+neither form nor colour alone tells all classes apart. A picture shows the thing somewhat turned, larger or smaller,
+out of the middle, on another ground, with the light from another side.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,9 @@ class _Outline:
         line = np.ones_like(angle)
         for wave, amplitude, phase in zip(_WAVES, self.amplitudes, self.phases, strict=True):
             line += np.float32(amplitude) * np.cos(np.float32(wave) * angle + np.float32(phase))
-        return np.clip((np.float32(self.size) * line - np.hypot(x, y)) / np.float32(_EDGE) + np.float32(0.5), 0, 1)
+        return np.clip(
+            (np.float32(self.size) * line - np.hypot(x, y)) / np.float32(_EDGE) + np.float32(0.5), 0, 1
+        )
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,9 @@ class _Surface:
         share = {
             "plain": np.zeros_like,
             "stripes": lambda z: 0.5 + 0.5 * np.tanh(3 * np.cos(waves * z)),
-            "dots": lambda z: 0.5 + 0.5 * np.tanh(4 * (np.cos(waves * z) * np.cos(waves * aside) - np.float32(0.3))),
+            "dots": lambda z: (
+                0.5 + 0.5 * np.tanh(4 * (np.cos(waves * z) * np.cos(waves * aside) - np.float32(0.3)))
+            ),
             "fading": lambda z: np.clip(np.float32(0.5) + z, 0, 1),
         }[self.pattern](along)[..., None]
         first, second = self.colours.astype(np.float32)

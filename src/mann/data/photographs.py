@@ -1,7 +1,7 @@
 """Pieces of real photographs, to test on: those that come with scikit-learn, cut up and taken again.
 
-A class is a place in one of the photographs. Its pictures show that place from a little further left or right, nearer
-or farther, turned, and in other light.
+A class is a place in one of the photographs. Its pictures show that place from a little further left or right,
+nearer or farther, turned, and in other light.
 """
 
 import numpy as np

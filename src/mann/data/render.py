@@ -106,10 +106,8 @@ def prepare(dataset: ImageSet, chunk: int = 2000) -> Drawings:
         raise MannError(f"{dataset.name!r} has more than {most} drawings: use a part of it.")
     flat = np.moveaxis(dataset.images, 4, 2) if channels else dataset.images
     flat = flat.reshape(-1, height, height)
-    how = {"ink": dataset.ink, "side": dataset.side, "paper": dataset.has_paper}
-    parts = [
-        np.asarray(_prefilter(jnp.asarray(flat[i : i + chunk]), **how)) for i in range(0, len(flat), chunk)
-    ]
+    prefilter = partial(_prefilter, ink=dataset.ink, side=dataset.side, paper=dataset.has_paper)
+    parts = [np.asarray(prefilter(jnp.asarray(flat[i : i + chunk]))) for i in range(0, len(flat), chunk)]
     grids = np.concatenate(parts).reshape(classes, drawings, *channels, grid, grid)
     alphabets = None
     if dataset.alphabets:

@@ -68,8 +68,8 @@ def unseen_images(
     if data.format.channels != trained_on.format.channels:
         theirs, its = ("in colour" if d.format.channels > 1 else "grey" for d in (data, trained_on))
         raise MannError(
-            f"{model} was trained on pictures that are {its}, and those of {data.kind!r} are {theirs}: choose another "
-            "data set, or mix it with one of the other sort (--data mixture)."
+            f"{model} was trained on pictures that are {its}, and those of {data.kind!r} are {theirs}: choose "
+            "another data set."
         )
     images = data.load()
     if seen is None:  # trained by a version that did not record it

@@ -1,8 +1,8 @@
 """Textures made by rules: swatches of a material on paper, every one cut from another place.
 
-A class is a material of one of three families. *Grain* is noise of some frequencies and directions, and what becomes
-of its levels; *lattices* are waves that cross, on a cloth that was not laid out flat; *cells* are what is nearest to
-points strewn about. A drawing has noise of its own, and is somewhat larger, turned, darker or lighter than others.
+A class is a material of one of three families. *Grain* is noise of some frequencies and directions, and what
+becomes of its levels; *lattices* are waves that cross, on a cloth that was not laid out flat; *cells* are what is
+nearest to points strewn about. A drawing has noise of its own, and is somewhat larger, turned, darker or lighter.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,10 @@ MAX_DRAWINGS = 400_000  # 4.4 GB in memory, one byte per pixel
 _GRID = (SIDE + 1) // 2  # materials are made at every other pixel, and interpolated
 _PERIOD = _GRID + 1  # of noise in grid points: a number that has small factors
 _RADIUS, _EDGE = 47.0, 2.0  # pixels: of a swatch, and over which it ends
-_COARSEST, _FINEST = 2.5, 8.0  # waves across a picture: of the finest, a network that sees 28 pixels has 3.5 for each
+_COARSEST, _FINEST = (
+    2.5,
+    8.0,
+)  # waves across a picture: of the finest, a network that sees 28 pixels has 3.5 for each
 _JITTER = 0.06  # standard deviation of the logarithm of a drawing's scale, and of its turn in radians
 _FOLDS = 0.06  # of the side, by which a cloth is moved where it is folded most
 _STREWN = 32  # points per side after which a strewn pattern repeats itself, far beyond a picture
@@ -105,7 +108,7 @@ def _frequencies() -> tuple[Float[np.ndarray, "period half"], Float[np.ndarray, 
     return np.hypot(down, right), np.arctan2(down, right)
 
 
-def _noise(drawings: int, amplitude: Float[np.ndarray, "*drawings period half"], rng: Generator) -> Fields:
+def _noise(drawings: int, amplitude: Float[np.ndarray, "*each period half"], rng: Generator) -> Fields:
     """Gaussian noise with the given amplitudes of its waves, of standard deviation 1."""
     shape = (drawings, _PERIOD, _PERIOD // 2 + 1)
     waves = rng.standard_normal(shape, np.float32) + 1j * rng.standard_normal(shape, np.float32)
@@ -160,7 +163,9 @@ def _lattice(rng: Generator) -> Material:
     def swatches(drawings: int, rng: Generator) -> Fields:
         frequency, _ = _frequencies()
         smooth = np.exp(-((frequency / 2) ** 2)) * (frequency > 0)
-        x, y = (axis + np.float32(folds) * _noise(drawings, smooth, rng) for axis in _coordinates(drawings, rng))
+        x, y = (
+            axis + np.float32(folds) * _noise(drawings, smooth, rng) for axis in _coordinates(drawings, rng)
+        )
         waves = []
         for angle, cycle, sharp, offset in zip(angles, cycles, sharpness, offsets, strict=True):
             along = np.float32(2 * np.pi * cycle) * (
@@ -184,8 +189,9 @@ def _cells(rng: Generator) -> Material:
     def swatches(drawings: int, rng: Generator) -> Fields:
         x, y = _coordinates(drawings, rng)
         cos, sin = np.float32(np.cos(angle)), np.float32(np.sin(angle))
-        along, aside = np.float32(across / stretch) * (cos * x + sin * y), np.float32(across * stretch) * (
-            cos * y - sin * x
+        along, aside = (
+            np.float32(across / stretch) * (cos * x + sin * y),
+            np.float32(across * stretch) * (cos * y - sin * x),
         )
         nearest, second, level = _nearest(along, aside, spread, rng)
         if manner == "patchwork":
@@ -216,7 +222,11 @@ def _nearest(x: Fields, y: Fields, spread: float, rng: Generator) -> tuple[Field
     return nearest, second, level
 
 
-_FAMILIES: dict[str, Callable[[Generator], Material]] = {"grain": _grain, "lattice": _lattice, "cells": _cells}
+_FAMILIES: dict[str, Callable[[Generator], Material]] = {
+    "grain": _grain,
+    "lattice": _lattice,
+    "cells": _cells,
+}
 
 
 def _family(index: int) -> str:

@@ -138,7 +138,13 @@ def config(prefix: str, kinds: tuple[str, ...], seed: int = 0) -> Config:
 
 
 def _entry(
-    prefix: str, name: str, label: str, kinds: tuple[str, ...], targets: tuple[str, ...], scale: Scale, seed: int
+    prefix: str,
+    name: str,
+    label: str,
+    kinds: tuple[str, ...],
+    targets: tuple[str, ...],
+    scale: Scale,
+    seed: int,
 ) -> Transferred:
     return Transferred(
         f"mixture-{prefix}{name}-seed{seed}",
@@ -160,7 +166,9 @@ def entries(scale: Scale) -> list[Entry]:
             trainable = tuple(kind for kind in known if kind not in ONLY_TESTED)
             for kind in asked:
                 others = tuple(other for other in trainable if other != kind)
-                made.append(_entry(prefix, f"without-{kind}", f"all but {kind}", others, (kind,), scale, seed))
+                made.append(
+                    _entry(prefix, f"without-{kind}", f"all but {kind}", others, (kind,), scale, seed)
+                )
             made.append(_entry(prefix, "only-omniglot", "omniglot alone", ("omniglot",), asked, scale, seed))
             for kind in asked:
                 if kind in trainable and kind != "omniglot":
@@ -214,7 +222,7 @@ def _rows(records: Records) -> list[Row]:
         for kind in asked:
             own = "only-objects" if kind == "photographs" else f"only-{kind}"
             ways = {f"without-{kind}": ALL, "only-omniglot": OMNIGLOT}
-            ways[own] = "objects alone" if kind == "photographs" else ITSELF
+            ways.setdefault(own, "objects alone" if kind == "photographs" else ITSELF)
             for name, trained_on in ways.items():
                 start = f"mixture-{prefix}{name}-seed"
                 runs = [record for record in found if record["name"].startswith(start)]
@@ -231,17 +239,15 @@ def table(records: Records) -> Table:
     for row in _rows(records):
         taught = [_spread(row.taught(things)) for things in THINGS]
         source = f"{row.source}, in colour" if row.prefix else row.source
-        rows.append(
-            [source, row.trained_on, *cells(row.runs, row.test), *taught, training_cost(row.runs)]
-        )
+        rows.append([source, row.trained_on, *cells(row.runs, row.test), *taught, training_cost(row.runs)])
     return accuracy_table(TITLE, columns, rows, NOTE)
 
 
 NOTE = (
-    f"By instance: episodes of {CLASSES} classes, string labels, augmented. Taught once: each thing by one picture, "
-    'asked about by another, "something new" no answer. Only test classes of the source that is tested on, which '
-    "none of the networks has met; all have the same encoder, number of updates and pictures per update. In colour: "
-    "32×32 pixels, drawings black on white; else 28×28."
+    f"By instance: episodes of {CLASSES} classes, string labels, augmented. Taught once: each thing by one "
+    'picture, asked about by another, "something new" no answer. Only test classes of the source that is tested '
+    "on, which none of the networks has met; all have the same encoder, number of updates and pictures per update. "
+    "In colour: 32×32 pixels, drawings black on white; else 28×28."
 )
 
 
@@ -277,9 +283,7 @@ def page(records: Records) -> str:
 
 def _verdict(records: Records) -> str:
     """Does it transfer better than Omniglot alone? By the means over runs, in words."""
-    means = {
-        (row.prefix, row.source, row.trained_on): float(np.mean(_judged(row))) for row in _rows(records)
-    }
+    means = {(row.prefix, row.source, row.trained_on): float(np.mean(_judged(row))) for row in _rows(records)}
     sentences = []
     for (prefix, source, trained_on), value in means.items():
         alone = means.get((prefix, source, OMNIGLOT))

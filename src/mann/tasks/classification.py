@@ -116,7 +116,9 @@ class Classification(Task, kind="classification"):
         images = data.load()
         parts = data.divide(len(images), self.least_classes)
         if not parts.train:
-            raise MannError(f"{images.name} has no classes to train on, only to test: train on another data set.")
+            raise MannError(
+                f"{images.name} has no classes to train on, only to test: train on another data set."
+            )
         seen = training_fingerprints(images, data)
         trained = images.subset(0, parts.train)
         train = self._prepare(trained.with_mirror_images() if data.mirror else trained)

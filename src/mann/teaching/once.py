@@ -196,9 +196,7 @@ def _trial(
     )
 
 
-def prepared(
-    images: ImageSet, number: int | np.integer, drawing: int | np.integer, side: int
-) -> Prepared:
+def prepared(images: ImageSet, number: int | np.integer, drawing: int | np.integer, side: int) -> Prepared:
     """A picture of a data set as a network sees it: it is in its form already, so nothing is looked for in it."""
     picture = images.images[number, drawing] * np.uint8(255 // images.ink)
     return Prepared(downscale(picture, side, images.has_paper), picture)

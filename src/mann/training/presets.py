@@ -240,9 +240,10 @@ PRESETS: dict[str, Config] = {
 encoder, and start from `omniglot-many` (`STARTS`); `omniglot-many` and `omniglot-many-pixels` are for few things or
 many, with keys apart from values, by convolutions and from pixels alone, `omniglot-roaming` for streams that wander
 between alphabets, `asking-3` for asking which labels to be told (docs/asking.md); `mixture` and `photographs` are
-trained on many kinds of pictures, grey and in colour; `paper` is the literal cell and optimiser; `gp-1d` to `gp-3d` are the paper's regression (docs/regression.md says why these length scales), those
-that end in `best` the same functions with a memory by least squares, and `functions-1d` to `functions-3d` functions
-that are not known in advance."""
+trained on many kinds of pictures, grey and in colour; `paper` is the literal cell and optimiser; `gp-1d` to `gp-3d`
+are the paper's regression (docs/regression.md says why these length scales), those that end in `best` the same
+functions with a memory by least squares, and `functions-1d` to `functions-3d` functions that are not known in
+advance."""
 
 STARTS = {"omniglot-5-conv": "omniglot-many", "omniglot-20-strings-conv": "omniglot-many"}
 """The weights that `mann train` starts from, where they are not random."""
