@@ -14,7 +14,7 @@ from mann.files import check_writable, write_atomically, writing
 @dataclasses.dataclass(frozen=True)
 class Arguments:
     name: tyro.conf.Positional[str]
-    """A kind of data set (omniglot, glyphs, letters …), or the path of a folder of pictures, one folder per class."""
+    """A kind of data set (omniglot, glyphs, letters …), or the path of a folder of pictures, a folder per class."""
     path: str = ""
     """Where Omniglot is, if not where it is looked for; of letters, a folder with fonts."""
     classes: int = 0

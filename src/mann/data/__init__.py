@@ -17,6 +17,12 @@ MOST_HELD_OUT = 10**9
 LARGEST_SIDE = 512
 
 
+def check_path(path: str) -> None:
+    """Refuse what no file can be called."""
+    if "\0" in path:
+        raise MannError("The path of the data holds a null character: no file has such a name.")
+
+
 class Split(NamedTuple):
     """Ranges of classes, counted from 0: [0, train) trains, [train, validation) watches, the rest tests."""
 
@@ -400,12 +406,6 @@ class NoData(DataConfig, kind="none"):
 
     def read(self) -> ImageSet:
         raise MannError("This task needs pictures: choose a data set, such as omniglot or glyphs.")
-
-
-def check_path(path: str) -> None:
-    """Refuse what no file can be called."""
-    if "\0" in path:
-        raise MannError("The path of the data holds a null character: no file has such a name.")
 
 
 def data_config(dataset: str) -> DataConfig:

@@ -87,10 +87,12 @@ class Transferred(Network):
     """A network that is tested on several data sets, by instance and taught once; one condition for each."""
 
     targets: tuple[Source, ...] = ()
+    trials: int = 0
+    """For each number of things taught; 0 for about 2000 questions."""
 
     def description(self) -> dict[str, Any]:
         targets = [{"data": to_dict(data), "things": list(things)} for data, things in self.targets]
-        return super().description() | {"targets": targets}
+        return super().description() | {"targets": targets, "trials": self.trials}
 
     def matches(self, record: Record) -> bool:
         content: dict[str, Any] = dict(record)
@@ -98,7 +100,8 @@ class Transferred(Network):
             Source(from_dict(DataConfig, target["data"]), tuple(target["things"]))  # type: ignore[type-abstract]
             for target in content["targets"]
         )
-        return targets == self.targets and super().matches(record)
+        same = targets == self.targets and content["trials"] == self.trials
+        return same and super().matches(record)
 
     def test(self, trained: Trained, episodes: int) -> list[dict[str, Any]]:
         return [
@@ -119,7 +122,7 @@ class Transferred(Network):
                     trained,
                     things,
                     dataset=data,
-                    trials=0 if episodes > 100 else 2,
+                    trials=self.trials,
                     progress=lambda done, total: bar.update(bar_id, completed=done, total=total),
                 )
                 taught += [row.to_json() | {"dataset": data.kind} for row in rows]
@@ -179,19 +182,20 @@ def entries(scale: Scale) -> list[Entry]:
 
 
 def _smallest() -> Transferred:
-    """Tiny: glyphs and textures, tested on other textures."""
-    made = _entry("", "without-textures", "all but textures", ("glyphs",), ("textures",), "smoke", 0)
-    small = made.config
-    encoder = ConvStackConfig(maps=(16,), strides=(3,), features=8)
-    sources = (Glyphs(classes=40), Textures(classes=16, drawings=4))
-    data = Mixture(sources, without="textures", side=12, validation=6)
-    task = dataclasses.replace(small.task.resized(classes=4, alphabets="across"), length=8)
-    small = dataclasses.replace(
-        small, task=task, data=data, model=dataclasses.replace(small.model, encoder=encoder)
-    )
-    target = Source(Textures(classes=16, drawings=4), things=(3,))
-    return dataclasses.replace(
-        made, config=small, targets=(target,), tests=(Condition(classes=3, length=6, dataset="textures"),)
+    """Tiny: trained on glyphs, tested on textures."""
+    textures = Textures(classes=16, drawings=4)
+    small = config("", ("glyphs",))
+    model = dataclasses.replace(small.model, encoder=ConvStackConfig(maps=(16,), strides=(3,), features=8))
+    task = small.task.resized(classes=4, alphabets="across")
+    small = at_scale(dataclasses.replace(small, model=model, task=task, batch=2), "smoke")
+    data = Mixture((Glyphs(classes=40), textures), without="textures", side=12, validation=6)
+    return Transferred(
+        "mixture-without-textures-seed0",
+        "all but textures",
+        dataclasses.replace(small, data=data),
+        (Condition(classes=3, length=6, dataset="textures"),),
+        (Source(textures, things=(3,)),),
+        trials=2,
     )
 
 
