@@ -13,7 +13,7 @@ from mann.parts import from_dict, to_dict
 from mann.tasks import Classification
 
 GLYPHS, TEXTURES = Glyphs(classes=12), Textures(classes=8, drawings=4)
-MIXED = Mixture((GLYPHS, TEXTURES), validation=2)
+MIXED = Mixture(sources=(GLYPHS, TEXTURES), validation=2)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_the_classes_that_train_come_first_then_those_that_watch_then_those_that
 
 
 def test_it_is_divided_without_being_read_first():
-    fresh = Mixture((Glyphs(classes=13), TEXTURES), validation=2)
+    fresh = Mixture(sources=(Glyphs(classes=13), TEXTURES), validation=2)
     assert fresh.divide(21).validation == 10 + 6
 
 
@@ -78,14 +78,14 @@ def test_one_is_left_out_and_can_be_tested_on():
 
 
 def test_in_colour_drawings_are_black_on_white_and_all_have_one_size():
-    mixture = Mixture((GLYPHS, Objects(classes=4, pictures=2)), side=32, validation=1, drawings=3)
+    mixture = Mixture(sources=(GLYPHS, Objects(classes=4, pictures=2)), side=32, validation=1, drawings=3)
     images = mixture.load()
     assert mixture.format.channels == 3
     assert not mixture.has_paper
     assert images.images.shape == (16, 3, 48, 48, 3)
     drawn = Image.fromarray(255 * GLYPHS.load().images[0, 0]).resize((48, 48), Image.Resampling.BILINEAR)
     np.testing.assert_array_equal(images.images[0, 0], 255 - np.asarray(drawn)[..., None].repeat(3, 2))
-    alone = Mixture((GLYPHS,), colour=True)
+    alone = Mixture(sources=(GLYPHS,), colour=True)
     assert alone.format.channels == 3
     assert alone.load().images.shape[2:] == (105, 105, 3)
 

@@ -115,7 +115,7 @@ def test_letters_are_those_of_the_font(letters):
     """Against PIL's own drawing, centred: the mean over the accidents of a few drawings overlaps with it."""
     assert letters.images.shape[1:] == (3, SIDE, SIDE)
     place = letters.labels.index("latin capital letter h")
-    font = ImageFont.truetype(str(FONTS / "STIXGeneral.ttf"), 66)
+    font = ImageFont.truetype(str(FONTS / "STIXGeneral.ttf"), 80)
     left, top, right, bottom = font.getbbox("H")
     page = Image.new("L", (SIDE, SIDE))
     ImageDraw.Draw(page).text((52 - (left + right) / 2, 52 - (top + bottom) / 2), "H", fill=255, font=font)

@@ -292,7 +292,7 @@ class Mixture(DataConfig, kind="mixture"):
         MannError: for a mixture of fewer than one source, or of one that has no pictures.
 
     Examples:
-        >>> mixture = Mixture((Glyphs(classes=40), Textures(classes=20, drawings=20)), validation=4)
+        >>> mixture = Mixture(sources=(Glyphs(classes=40), Textures(classes=20, drawings=20)), validation=4)
         >>> images = mixture.load()
         >>> mixture.divide(len(images))  # 26 + 12 train, 4 + 3 watch, 10 + 5 test
         Split(train=38, validation=45, classes=60)

@@ -26,7 +26,7 @@ SHIPPED = (
 MOST_FONTS = 500
 MOST_DRAWINGS = 200
 LEAST_FACES = 8  # that a character must be in, or all if there are fewer
-_SIZE = 66  # pixels of an em
+_SIZE = 80  # pixels of an em
 _JITTER = 0.08  # of a drawing's size, slant and proportions: standard deviation
 _REACH = 49  # pixels from the middle that ink may go
 

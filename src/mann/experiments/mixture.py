@@ -134,9 +134,9 @@ def config(prefix: str, kinds: tuple[str, ...], seed: int = 0) -> Config:
     known = COLOUR if prefix else GREY
     sources = tuple(known[kind].data for kind in kinds)
     if prefix:  # more drawings, or mirrored ones, are more than the device can address
-        data = Mixture(sources, side=32, validation=50, drawings=10, colour=True)
+        data = Mixture(sources=sources, side=32, validation=50, drawings=10, colour=True)
     else:
-        data = Mixture(sources, side=28, validation=50, mirror=True)
+        data = Mixture(sources=sources, side=28, validation=50, mirror=True)
     return dataclasses.replace(mixed(data), seed=seed)
 
 
@@ -188,7 +188,7 @@ def _smallest() -> Transferred:
     model = dataclasses.replace(small.model, encoder=ConvStackConfig(maps=(16,), strides=(3,), features=8))
     task = small.task.resized(classes=4, alphabets="across")
     small = at_scale(dataclasses.replace(small, model=model, task=task, batch=2), "smoke")
-    data = Mixture((Glyphs(classes=40), textures), without="textures", side=12, validation=6)
+    data = Mixture(sources=(Glyphs(classes=40), textures), without="textures", side=12, validation=6)
     return Transferred(
         "mixture-without-textures-seed0",
         "all but textures",

@@ -191,7 +191,10 @@ PRESETS: dict[str, Config] = {
     "mixture": mixed(Mixture(side=28, validation=50, mirror=True)),
     "photographs": mixed(
         Mixture(
-            (Omniglot(), Glyphs(), Letters(), Textures(), Objects()), side=32, validation=50, drawings=10
+            sources=(Omniglot(), Glyphs(), Letters(), Textures(), Objects()),
+            side=32,
+            validation=50,
+            drawings=10,
         )  # more drawings, or mirrored ones, are more than the device can address
     ),
     "glyphs-5": Config(
