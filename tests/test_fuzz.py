@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mann.cli import COMMANDS, main
-from mann.data import glyphs, letters, objects, textures
+from mann.data import digits, glyphs, letters, objects, photographs, textures
 from mann.errors import MannError
 from mann.parts import Part
 from mann.training.config import to_dict
@@ -82,11 +82,12 @@ def _quick(monkeypatch, shared_cache, tmp_path):
         return load(min(classes, 40), **options)
 
     monkeypatch.setattr("mann.data.glyphs.load_glyphs", load_few)
-    for module, few in ((textures, "make_textures"), (objects, "make_objects")):
-        make = getattr(module, few)
-        monkeypatch.setattr(module, few, lambda classes, *rest, make=make: make(min(classes, 40), *rest))
+    for module in (textures, objects, digits, photographs):
+        name = f"load_{module.__name__.rpartition('.')[2]}"
+        load_all = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda many, *rest, load=load_all: load(min(many, 12), *rest))
     common = letters._common
-    monkeypatch.setattr(letters, "_common", lambda faces: common(dict(list(faces.items())[:2]))[:40])
+    monkeypatch.setattr(letters, "_common", lambda faces: common(faces)[:12])
     monkeypatch.chdir(tmp_path)
 
 

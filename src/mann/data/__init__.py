@@ -227,7 +227,7 @@ class _ForTests(DataConfig, abstract=True):
 class Digits(_ForTests, kind="digits"):
     """Scikit-learn's handwritten digits: ten classes, all of them for testing."""
 
-    drawings: int = 100
+    drawings: int = 50
     """Of each digit."""
 
     def read(self) -> ImageSet:

@@ -196,9 +196,13 @@ def _trial(
     )
 
 
+def picture_of(images: ImageSet, number: int | np.integer, drawing: int | np.integer) -> np.ndarray:
+    return images.images[number, drawing] * np.uint8(255 // images.ink)
+
+
 def prepared(images: ImageSet, number: int | np.integer, drawing: int | np.integer, side: int) -> Prepared:
-    """A picture of a data set as a network sees it: it is in its form already, so nothing is looked for in it."""
-    picture = images.images[number, drawing] * np.uint8(255 // images.ink)
+    """A picture of a data set as a network sees it: it has its form already, so nothing is looked for in it."""
+    picture = picture_of(images, number, drawing)
     return Prepared(downscale(picture, side, images.has_paper), picture)
 
 
