@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mann.data.images import SIDE
-from mann.data.ink import enlarge_strokes
 from mann.errors import MannError
 from mann.online import OneShotLearner, Picture
 
@@ -150,5 +150,12 @@ def _square(row: np.ndarray, channels: int) -> np.ndarray:
     low, high = row.min(), row.max()
     picture = ((row - low) / max(high - low, np.finfo(float).tiny)).reshape(side, side, channels)
     if channels == 1 and side < SIDE:
-        picture = enlarge_strokes(picture[:, :, 0])
+        picture = _enlarge(picture[:, :, 0])
     return picture
+
+
+def _enlarge(picture: np.ndarray) -> np.ndarray:
+    """A small picture as strokes with room around them: blurred ones would be taken for a photograph."""
+    border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
+    image = Image.fromarray(picture.astype(np.float32)).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    return np.pad(np.asarray(image) > 0.5, SIDE // 8, constant_values=bool(np.median(border) > 0.5))

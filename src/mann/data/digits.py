@@ -1,17 +1,18 @@
 """Scikit-learn's digits: ten classes of 8×8 pixels from 43 hands, which come with the package."""
 
 import numpy as np
+from PIL import Image
 
 from mann.data.images import SIDE, ImageSet
-from mann.data.ink import enlarge_strokes, normalise_image
+from mann.data.ink import EXTENT
 from mann.errors import MannError, check_range
 
-CLASSES = 10
+CLASSES, FULL = 10, 16  # digits; the level of full ink
 MOST = 174  # drawings that every digit has
 
 
 def load_digits(drawings: int) -> ImageSet:
-    """The first so many of each digit, brought to what other drawings look like.
+    """The first so many of each digit, enlarged to the size that other drawings have.
 
     Raises:
         MannError: if scikit-learn is not installed, or for a number that cannot be meant.
@@ -23,8 +24,11 @@ def load_digits(drawings: int) -> ImageSet:
         raise MannError("The digits come with scikit-learn: pip install scikit-learn.") from None
     found = datasets.load_digits()
     images = np.zeros((CLASSES, drawings, SIDE, SIDE), np.uint8)
+    first = (SIDE - EXTENT) // 2
+    place = slice(first, first + EXTENT)
     for digit in range(CLASSES):
-        for place, picture in enumerate(found.images[found.target == digit][:drawings]):
-            images[digit, place] = normalise_image(enlarge_strokes(picture / 16), "a digit")
+        for drawing, levels in enumerate(found.images[found.target == digit][:drawings]):
+            small = Image.fromarray(np.rint(levels * (255 / FULL)).astype(np.uint8))
+            images[digit, drawing, place, place] = small.resize((EXTENT, EXTENT), Image.Resampling.BICUBIC)
     labels = tuple(str(digit) for digit in range(CLASSES))
     return ImageSet("digits", images, np.full(CLASSES, drawings), labels, ink=255)

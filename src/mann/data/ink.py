@@ -275,13 +275,6 @@ def _frame(ink: _Ink) -> UInt8[np.ndarray, "105 105"]:
     return _redraw(cover > np.median(cover[cover > cover.max() / 2]) / 2)
 
 
-def enlarge_strokes(picture: np.ndarray) -> Bool[np.ndarray, "height width"]:
-    """A picture of few pixels (0 … 1) as strokes with room around them: blurred, it would count as a photograph."""
-    border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
-    image = Image.fromarray(picture.astype(np.float32)).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
-    return np.pad(np.asarray(image) > 0.5, SIDE // 8, constant_values=bool(np.median(border) > 0.5))
-
-
 def _span(any_ink: Bool[np.ndarray, "length"]) -> tuple[int, int]:
     places = np.nonzero(any_ink)[0]
     return int(places[0]), int(places[-1]) + 1
