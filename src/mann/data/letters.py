@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float32, UInt8
 from numpy.random import Generator, default_rng
 from PIL import Image, ImageDraw, ImageFont
 from tqdm import tqdm
@@ -29,6 +29,7 @@ LEAST_FACES = 8  # that a character must be in, or all if there are fewer
 _SIZE = 80  # pixels of an em
 _JITTER = 0.08  # of a drawing's size, slant and proportions: standard deviation
 _REACH = 49  # pixels from the middle that ink may go
+_SAME = 0.96  # cosine from which two letters are taken for one
 
 Faces = dict[Path, frozenset[int]]  # the characters that each font has
 
@@ -115,20 +116,32 @@ def _common(faces: Faces) -> list[int]:
     counts = Counter(code for letters in faces.values() for code in letters)
     least = min(LEAST_FACES, len(faces))
     common = sorted(code for code, count in counts.items() if count >= least)
-    first = {code: next(file for file, letters in faces.items() if code in letters) for code in common}
+    named = [code for code in common if unicodedata.name(chr(code), "") and not _is_variant(code)]
+    first = {code: next(file for file, letters in faces.items() if code in letters) for code in named}
     fonts = {file: _open(file) for file in set(first.values())}
-    seen = set()
-    different = []
-    for code in common:
-        if not unicodedata.name(chr(code), "") or _is_variant(code):
-            continue
-        mask = fonts[first[code]].getmask(chr(code), mode="1")
-        picture = (mask.size, bytes(mask))
-        if picture not in seen:
-            seen.add(picture)
-            different.append(code)
+    different = _different([_plain(fonts[first[code]], chr(code)) for code in named])
     # Scripts are spread over training, held-out and test classes.
-    return [different[place] for place in default_rng(0).permutation(len(different))]
+    return [named[different[place]] for place in default_rng(0).permutation(len(different))]
+
+
+def _plain(font: ImageFont.FreeTypeFont, character: str) -> Float32[np.ndarray, "pixels"]:
+    """A letter in the middle of a small picture, of length 1; nothing but zeros if it has no ink."""
+    left, top, right, bottom = font.getbbox(character)
+    canvas = Image.new("L", (SIDE, SIDE))
+    middle = ((SIDE - left - right) / 2, (SIDE - top - bottom) / 2)
+    ImageDraw.Draw(canvas).text(middle, character, fill=255, font=font)
+    levels = np.asarray(canvas.reduce(3), np.float32).ravel()
+    return levels / max(float(np.linalg.norm(levels)), 1.0)
+
+
+def _different(pictures: list[Float32[np.ndarray, "pixels"]]) -> list[int]:
+    """The places of those that are not nearly the same as an earlier one that was kept, and not empty."""
+    kept: list[int] = []
+    likeness = np.stack(pictures) @ np.stack(pictures).T if pictures else np.zeros((0, 0), np.float32)
+    for place, row in enumerate(likeness):
+        if row[place] > 0 and not (row[kept] > _SAME).any():
+            kept.append(place)
+    return kept
 
 
 def _is_variant(code: int) -> bool:
