@@ -5,6 +5,7 @@ neither form nor colour alone tells all classes apart. A picture shows the thing
 out of the middle, on another ground, with the light from another side.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,14 +62,13 @@ class _Surface:
         along = np.float32(np.cos(self.angle)) * x + np.float32(np.sin(self.angle)) * y
         aside = np.float32(np.cos(self.angle)) * y - np.float32(np.sin(self.angle)) * x
         waves = np.float32(np.pi * self.cycles)
-        share = {
-            "plain": np.zeros_like,
-            "stripes": lambda z: 0.5 + 0.5 * np.tanh(3 * np.cos(waves * z)),
-            "dots": lambda z: (
-                0.5 + 0.5 * np.tanh(4 * (np.cos(waves * z) * np.cos(waves * aside) - np.float32(0.3)))
-            ),
-            "fading": lambda z: np.clip(np.float32(0.5) + z, 0, 1),
-        }[self.pattern](along)[..., None]
+        ways: dict[str, Callable[[], Planes]] = {
+            "plain": lambda: np.zeros_like(along),
+            "stripes": lambda: 0.5 + 0.5 * np.tanh(3 * np.cos(waves * along)),
+            "dots": lambda: 0.5 + 0.5 * np.tanh(4 * np.cos(waves * along) * np.cos(waves * aside) - 1.2),
+            "fading": lambda: np.clip(along + 0.5, 0, 1),
+        }
+        share = ways[self.pattern]()[..., None]
         first, second = self.colours.astype(np.float32)
         return (1 - share) * first + share * second
 

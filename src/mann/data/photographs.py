@@ -34,7 +34,8 @@ def load_photographs(pictures: int, seed: int) -> ImageSet:
         found = datasets.load_sample_images()
     except ImportError:
         raise MannError("The photographs come with scikit-learn: pip install scikit-learn.") from None
-    images, labels = [], []
+    images: list[np.ndarray] = []
+    labels: list[str] = []
     for name, photograph in zip(found.filenames, found.images, strict=True):
         levels = np.asarray(photograph, np.float32) / 255
         smooth = ndimage.gaussian_filter(levels, (_WINDOW / HEIGHT / 2, _WINDOW / HEIGHT / 2, 0))
