@@ -29,6 +29,7 @@ def load_digits(drawings: int) -> ImageSet:
     for digit in range(CLASSES):
         for drawing, levels in enumerate(found.images[found.target == digit][:drawings]):
             small = Image.fromarray(np.rint(levels * (255 / FULL)).astype(np.uint8))
-            images[digit, drawing, place, place] = small.resize((EXTENT, EXTENT), Image.Resampling.BICUBIC)
+            large = small.resize((EXTENT, EXTENT), Image.Resampling.BICUBIC)
+            images[digit, drawing, place, place] = np.asarray(large)
     labels = tuple(str(digit) for digit in range(CLASSES))
     return ImageSet("digits", images, np.full(CLASSES, drawings), labels, ink=255)
