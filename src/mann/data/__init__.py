@@ -326,9 +326,10 @@ class Mixture(DataConfig, kind="mixture"):
     @property
     def used(self) -> tuple[DataConfig, ...]:
         """The sources that are not left out, with the options of the mixture."""
-        common = {"side": self.side, "validation": self.validation}
         return tuple(
-            dataclasses.replace(source, **common) if source.has_pictures else source  # type: ignore[arg-type]
+            dataclasses.replace(source, side=self.side, validation=self.validation)
+            if source.has_pictures
+            else source
             for source in self.sources
             if source.kind != self.without
         )
