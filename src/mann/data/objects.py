@@ -129,7 +129,7 @@ def _photograph(
     stretch, shift_x, shift_y = np.exp(chance(-0.12, 0.12)), chance(-0.15, 0.15), chance(-0.15, 0.15)
     x = scale * stretch * (np.cos(turn) * (right - shift_x) - np.sin(turn) * (down - shift_y))
     y = scale / stretch * (np.sin(turn) * (right - shift_x) + np.cos(turn) * (down - shift_y))
-    light = chance(0, 2 * np.pi)
+    light = chance(0.0, 2 * np.pi)
     towards = np.cos(light) * right + np.sin(light) * down
     scene = _ground(right, down, pictures, rng)
     body, _ = parts[0]
