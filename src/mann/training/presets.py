@@ -74,17 +74,18 @@ def _unknown(
 def _many(encoder: EncoderConfig, side: int, updates: int) -> Config:
     """Few things or many: keys straight from the encoder, apart from the labels, and novelty as an output.
 
-    Eight episodes share 512 pictures, since the encoder is most of the work. Half of the pools are of whole
+    Four episodes share 512 pictures, since the encoder is most of the work. Half of the pools are of whole
     alphabets, whose characters resemble each other.
     """
     return Config(
         task=ManyThings(
             classes=128,
             fewest=3,
-            crowded=0.5,
+            quizzed=0.5,
+            contrast=3.0,
             length=256,
             alphabets="mixed",
-            pool=PoolConfig(episodes=8, classes=128, drawings=4, distortion=0.1),
+            pool=PoolConfig(episodes=4, classes=128, drawings=4, distortion=0.1),
         ),
         model=ModelConfig(
             encoder=encoder,
@@ -96,7 +97,7 @@ def _many(encoder: EncoderConfig, side: int, updates: int) -> Config:
         data=Omniglot(mirror=True, side=side),
         optimiser=Muon(learning_rate=2e-3, warmup=100),
         updates=updates,
-        batch=8,
+        batch=4,
         evaluate_every=500,
         evaluate_episodes=40,
         averaging=0.999,
@@ -166,7 +167,7 @@ PRESETS: dict[str, Config] = {
             classes=20, fewest=20, pool=PoolConfig(episodes=16, classes=50, drawings=10, distortion=0.1)
         ),
     ),
-    "omniglot-many": _many(CONVOLUTIONS, side=28, updates=6000),
+    "omniglot-many": _many(CONVOLUTIONS, side=28, updates=8000),
     "omniglot-many-pixels": _many(MLPConfig(hidden=768, layers=3, features=256), side=20, updates=7000),
     "asking-3": Config(
         task=Asking(classes=3),
