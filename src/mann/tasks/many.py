@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from mann.data.render import Drawings
 from mann.episodes import Encoded, Episode, SharedPictures, sample_distinct, time_offset
 from mann.errors import MannError, check_range
-from mann.memory.addressing import normalise
+from mann.layers import normalise
 from mann.outputs import LettersOrNew
 from mann.tasks.alphabets import Alphabets
 from mann.tasks.base import Network
