@@ -136,10 +136,9 @@ class ManyThings(Classification, kind="many"):
         if not (self.contrast and isinstance(inputs, SharedPictures)):
             outputs, last, _ = network.unroll_batch(inputs, time_offset(labels), state)
             return outputs, last
-        encoded = network.encode(inputs.pictures)
-        contrast = jax.vmap(lambda keys: contrast_loss(keys, self.pool.drawings))(
-            network.memory.embed(encoded)
-        )
+        model = cast(Any, network)  # a `Model`: its parts are asked
+        encoded = model.encode(inputs.pictures)
+        contrast = jax.vmap(lambda keys: contrast_loss(keys, self.pool.drawings))(model.memory.embed(encoded))
         outputs, last, _ = network.unroll_batch(Encoded(inputs.spread(encoded)), time_offset(labels), state)
         return Contrasted(outputs, jnp.repeat(contrast, len(labels) // len(contrast))), last
 
