@@ -15,6 +15,9 @@ from mann.layers import Layer, Linear, Precision, product
 from mann.parts import Part
 
 MOST_LAYERS = 64
+TINY = 1e-6  # of ink: a picture without any stays where it is
+SPREAD = 0.27  # of the side: how far ink is from its centre of mass in a usual drawing
+MOST_SCALED = 2.0  # a dot stays small
 
 
 class ConvolutionKernel(NamedTuple):
@@ -99,33 +102,71 @@ class MLPConfig(EncoderConfig, kind="mlp"):
     """Hidden layers."""
     features: int = 256
     """Numbers that come out."""
+    framed: bool = False
+    """First move the ink to the middle of the picture and bring it to the usual size (`frame`): no layer knows that
+    a picture which is shifted is the same."""
 
     def __post_init__(self) -> None:
         for field, most in (("hidden", 2**16), ("layers", MOST_LAYERS), ("features", 2**16)):
             check_range(f"The encoder's {field}", getattr(self, field), 1, most)
 
     def build(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> "MLP":
-        return MLP(math.prod(shape), self, key=key)
+        if self.framed and len(shape) != 3:
+            raise MannError("Only pictures can be framed: set model.encoder.framed to false for this task.")
+        return MLP(shape, self, key=key)
 
 
 class MLP(Encoder):
     """Layers with normalisation and ReLU, then a linear one."""
 
     layers: tuple[Linear, ...]
+    shape: tuple[int, ...] = eqx.field(static=True)
     features: int = eqx.field(static=True)
+    framed: bool = eqx.field(static=True)
 
-    def __init__(self, inputs: int, config: MLPConfig, *, key: PRNGKeyArray) -> None:
-        sizes = [inputs, *[config.hidden] * config.layers, config.features]
+    def __init__(self, shape: tuple[int, ...], config: MLPConfig, *, key: PRNGKeyArray) -> None:
+        sizes = [math.prod(shape), *[config.hidden] * config.layers, config.features]
         keys = jax.random.split(key, len(sizes) - 1)
         self.layers = tuple(Linear(a, b, key=k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
-        self.features = config.features
+        self.shape, self.features, self.framed = shape, config.features, config.framed
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
+        if self.framed:
+            x = frame(x.reshape(-1, *self.shape)).reshape(x.shape)
         *hidden, last = self.layers
         for layer in hidden:
             x = jax.nn.standardize(product(x, layer.weight, self.precision), axis=-1)
             x = jax.nn.relu(x + jnp.broadcast_to(layer.bias, x.shape))
         return last(x)
+
+
+def frame(pictures: Float[Array, "n side side channels"]) -> Float[Array, "n side side channels"]:
+    """The same pictures, with the ink's centre of mass in the middle and its root mean square distance from there
+    at `SPREAD` of the side.
+
+    What comes in from beyond the border is empty; between pixels it is interpolated.
+    """
+    side = pictures.shape[1]
+    pixels = jnp.arange(side, dtype=pictures.dtype)
+    from_middle = (pixels - (side - 1) / 2)[None]
+    ink = jnp.sum(pictures, axis=-1)
+    ink = ink / (jnp.sum(ink, axis=(1, 2), keepdims=True) + TINY)
+
+    def moments(profile: Float[Array, "n side"]) -> tuple[Float[Array, "n 1"], Float[Array, "n 1"]]:
+        mean = jnp.sum(profile * from_middle, axis=1, keepdims=True)
+        return mean, jnp.sum(profile * (from_middle - mean) ** 2, axis=1, keepdims=True)
+
+    down, variance_down = moments(jnp.sum(ink, axis=2))
+    right, variance_right = moments(jnp.sum(ink, axis=1))
+    scale = jnp.sqrt(variance_down + variance_right + TINY) / (SPREAD * side)
+    scale = jnp.clip(scale, 1 / MOST_SCALED, MOST_SCALED)
+
+    def taken(middle: Float[Array, "n 1"]) -> Float[Array, "n side side"]:
+        """What each new row takes from the old ones; the same for columns."""
+        source = from_middle * scale + middle + (side - 1) / 2
+        return jnp.maximum(1 - jnp.abs(source[:, :, None] - pixels[None, None]), 0)
+
+    return jnp.einsum("nij,njkc,nlk->nilc", taken(down), pictures, taken(right))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -71,7 +71,7 @@ def _unknown(
     return _least_squares(task, heads, updates, learning_rate)
 
 
-def _many(encoder: EncoderConfig, side: int, updates: int) -> Config:
+def _many(encoder: EncoderConfig, side: int, updates: int, distortion: float = 0.1) -> Config:
     """Few things or many: keys straight from the encoder, apart from the labels, and novelty as an output.
 
     Four episodes share 512 pictures, since the encoder is most of the work. Half of the pools are of whole
@@ -85,7 +85,7 @@ def _many(encoder: EncoderConfig, side: int, updates: int) -> Config:
             contrast=3.0,
             length=256,
             alphabets="mixed",
-            pool=PoolConfig(episodes=4, classes=128, drawings=4, distortion=0.1),
+            pool=PoolConfig(episodes=4, classes=128, drawings=4, distortion=distortion),
         ),
         model=ModelConfig(
             encoder=encoder,
@@ -168,7 +168,12 @@ PRESETS: dict[str, Config] = {
         ),
     ),
     "omniglot-many": _many(CONVOLUTIONS, side=28, updates=8000),
-    "omniglot-many-pixels": _many(MLPConfig(hidden=768, layers=3, features=256), side=20, updates=7000),
+    "omniglot-many-pixels": _many(
+        MLPConfig(hidden=512, layers=3, features=256, framed=True),
+        side=20,
+        updates=12_000,
+        distortion=0.15,
+    ),
     "asking-3": Config(
         task=Asking(classes=3),
         model=ModelConfig(memory=LRUAConfig(slots=32)),
