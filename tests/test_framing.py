@@ -1,13 +1,16 @@
 """Framing: the ink moved and scaled to where it usually is, against scipy."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import ndimage
 
-from mann.encoders import SPREAD, MLPConfig, frame
+from mann.encoders import SPREAD, ConvStackConfig, MLPConfig, frame
 from mann.errors import MannError
+from mann.native.convolutions import encode
 
 
 def test_framed_ink_is_in_the_middle_and_of_the_usual_size():
@@ -54,3 +57,16 @@ def test_a_shifted_picture_has_the_same_features_if_it_is_framed():
 def test_only_pictures_can_be_framed():
     with pytest.raises(MannError, match="Only pictures"):
         MLPConfig(framed=True).build((3,), key=jax.random.key(0))
+
+
+def test_convolutions_see_what_was_framed_natively_and_not():
+    plain, framed = (
+        ConvStackConfig((16, 16), (2, 2), 5, framed=choice).build((20, 20, 1), key=jax.random.key(0))
+        for choice in (False, True)
+    )
+    pictures = np.zeros((3, 20, 20, 1), np.float32)
+    pictures[:, 2:11, 3:9] = np.random.default_rng(0).uniform(size=(3, 9, 6, 1))
+    x = jnp.asarray(pictures.reshape(3, 400))
+    expected = plain(frame(jnp.asarray(pictures)).reshape(3, 400))
+    for way in (framed, functools.partial(encode, framed)):
+        np.testing.assert_allclose(way(x), expected, atol=1e-4)

@@ -27,6 +27,7 @@ class ConvolutionKernel(NamedTuple):
     layers: tuple[Linear, ...]  # from 3×3 neighbours to maps: normalised, biased, ReLU
     strides: tuple[int, ...]
     last: Linear  # from all maps at all places to features
+    framed: bool  # first, by `frame_inputs`
 
 
 class Encoder(Layer):
@@ -132,7 +133,7 @@ class MLP(Encoder):
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
         if self.framed:
-            x = frame(x.reshape(-1, *self.shape)).reshape(x.shape)
+            x = frame_inputs(x, self.shape)
         *hidden, last = self.layers
         for layer in hidden:
             x = jax.nn.standardize(product(x, layer.weight, self.precision), axis=-1)
@@ -167,6 +168,11 @@ def frame(pictures: Float[Array, "n side side channels"]) -> Float[Array, "n sid
         return jnp.maximum(1 - jnp.abs(source[:, :, None] - pixels[None, None]), 0)
 
     return jnp.einsum("nij,njkc,nlk->nilc", taken(down), pictures, taken(right))
+
+
+def frame_inputs(x: Float[Array, "*batch inputs"], shape: tuple[int, ...]) -> Float[Array, "*batch inputs"]:
+    """`frame` for pictures of a shape that come flattened."""
+    return frame(x.reshape(-1, *shape)).reshape(x.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,6 +249,8 @@ class ConvStackConfig(EncoderConfig, kind="conv-stack"):
     """By how many places each layer moves: 2 halves the picture's side."""
     features: int = 128
     """Numbers that come out."""
+    framed: bool = False
+    """First move the ink to the middle of the picture and bring it to the usual size (`frame`)."""
 
     def __post_init__(self) -> None:
         check_range("The encoder's features", self.features, 1, 2**16)
@@ -273,6 +281,7 @@ class ConvStack(Encoder):
     shape: tuple[int, int, int] = eqx.field(static=True)
     strides: tuple[int, ...] = eqx.field(static=True)
     features: int = eqx.field(static=True)
+    framed: bool = eqx.field(static=True)
 
     def __init__(self, shape: tuple[int, ...], config: ConvStackConfig, *, key: PRNGKeyArray) -> None:
         channels = (shape[2], *config.maps)
@@ -285,14 +294,14 @@ class ConvStack(Encoder):
         for stride in config.strides:
             places = -(-places // stride)
         self.last = Linear(places**2 * config.maps[-1], config.features, key=last_key)
-        self.features = config.features
+        self.features, self.framed = config.features, config.framed
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
         return self.last(self.convolve(x))
 
     def convolve(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch values"]:
         """All maps of the last layer at all of its places."""
-        maps = x.reshape(-1, *self.shape)
+        maps = (frame_inputs(x, self.shape) if self.framed else x).reshape(-1, *self.shape)
         for layer, stride in zip(self.layers, self.strides, strict=True):
             few = maps.shape[-1] % 16 > 0  # such as the channels of a picture: nothing to gain
             precision: Precision = "float32" if few else self.precision
@@ -301,4 +310,4 @@ class ConvStack(Encoder):
         return maps.reshape(*x.shape[:-1], -1)
 
     def kernel(self) -> ConvolutionKernel:
-        return ConvolutionKernel(self.shape, self.layers, self.strides, self.last)
+        return ConvolutionKernel(self.shape, self.layers, self.strides, self.last, self.framed)
