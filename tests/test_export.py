@@ -22,7 +22,7 @@ from tests.test_online import tiny
 
 MANY = mann.ManyThings(length=20)
 SMALL = {
-    "encoder": [mann.NoEncoder(), mann.MLPConfig(hidden=8, features=6), mann.ConvConfig(maps=3)],
+    "encoder": [mann.NoEncoder(), mann.MLPConfig(hidden=8, features=6, framed=True), mann.ConvConfig(maps=3)],
     "controller": [mann.LSTMConfig(hidden=7), mann.FeedForwardConfig(hidden=7)],
     "memory": [
         mann.NoMemoryConfig(),

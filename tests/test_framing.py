@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from mann.encoders import SPREAD, ConvStackConfig, MLPConfig, frame
+from mann.encoders import SPREAD, ConvStackConfig, MLPConfig, NoEncoder, frame
 from mann.errors import MannError
 from mann.native.convolutions import encode
 
@@ -54,9 +54,10 @@ def test_a_shifted_picture_has_the_same_features_if_it_is_framed():
     np.testing.assert_allclose(features[0], features[1], atol=1e-4)
 
 
-def test_only_pictures_can_be_framed():
+@pytest.mark.parametrize("config", [MLPConfig(framed=True), NoEncoder(framed=True)])
+def test_only_pictures_can_be_framed(config):
     with pytest.raises(MannError, match="Only pictures"):
-        MLPConfig(framed=True).build((3,), key=jax.random.key(0))
+        config.build((3,), key=jax.random.key(0))
 
 
 def test_convolutions_see_what_was_framed_natively_and_not():

@@ -80,17 +80,23 @@ class EncoderConfig(Part):
 class NoEncoder(EncoderConfig, kind="none"):
     """The controller sees the pixels themselves, as in the paper."""
 
+    framed: bool = False
+    """First move the ink to the middle of the picture and bring it to the usual size (`frame`): not as
+    in the paper."""
+
     def build(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> "Identity":
-        return Identity(math.prod(shape))
+        _check_framed(self.framed, shape)
+        return Identity(math.prod(shape), shape if self.framed else None)
 
 
 class Identity(Encoder):
-    """x itself."""
+    """x itself, or framed."""
 
     features: int = eqx.field(static=True)
+    framed: tuple[int, ...] | None = eqx.field(static=True)  # the shape of pictures that are to be
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
-        return x
+        return x if self.framed is None else frame_inputs(x, self.framed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,8 +118,7 @@ class MLPConfig(EncoderConfig, kind="mlp"):
             check_range(f"The encoder's {field}", getattr(self, field), 1, most)
 
     def build(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> "MLP":
-        if self.framed and len(shape) != 3:
-            raise MannError("Only pictures can be framed: set model.encoder.framed to false for this task.")
+        _check_framed(self.framed, shape)
         return MLP(shape, self, key=key)
 
 
@@ -168,6 +173,11 @@ def frame(pictures: Float[Array, "n side side channels"]) -> Float[Array, "n sid
         return jnp.maximum(1 - jnp.abs(source[:, :, None] - pixels[None, None]), 0)
 
     return jnp.einsum("nij,njkc,nlk->nilc", taken(down), pictures, taken(right))
+
+
+def _check_framed(framed: bool, shape: tuple[int, ...]) -> None:
+    if framed and len(shape) != 3:
+        raise MannError("Only pictures can be framed: set model.encoder.framed to false for this task.")
 
 
 def frame_inputs(x: Float[Array, "*batch inputs"], shape: tuple[int, ...]) -> Float[Array, "*batch inputs"]:
