@@ -15,6 +15,7 @@ import pytest
 from PIL import Image, ImageColor, ImageOps
 
 from mann.online import OneShotLearner
+from mann.online.page import from_levels
 from mann.trained import load_trained, with_neighbours, with_slots
 from mann.web.app import COOKIE
 from mann.web.results import SHIPPED
@@ -856,14 +857,14 @@ def test_it_asks_only_when_unsure(page, running):
     page.on(
         "request",
         lambda request: (
-            sent.append(request.post_data_json["image"]) if request.url.endswith("/predict") else None
+            sent.append(request.post_data_json["pixels"]) if request.url.endswith("/predict") else None
         ),
     )
     ask_when_unsure(page)
     shoot(page, "asking")
     (cookie,) = (one["value"] for one in page.context.cookies() if one["name"] == COOKIE)
     learner = running.playground.sessions.find(cookie).taught.now.learner
-    picture = Image.open(io.BytesIO(base64.b64decode(sent[-1])))
+    picture = from_levels(base64.b64decode(sent[-1]), learner.format)
     sure = max(chance for label, chance in learner.predict_proba_one(picture).items() if label is not None)
     page.click("#price summary")
     between = [min(max(round(100 * (1 - sure)) + step, 0), 100) for step in (-2, 2)]

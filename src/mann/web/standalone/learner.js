@@ -9,7 +9,7 @@ const MOST_SLOTS = 128, NOTICED = 0.01; // as in mann.web.encoding
 const FORMAT = "mann page 1";
 
 const base64 = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
-const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+export const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
 /** Numbers from 0 to `largest` as bytes in base64. */
 const levels = (values, largest = 1) => base64(Uint8Array.from(values, (value) =>
@@ -181,7 +181,7 @@ export class Learner {
     const labels = [...this.codes.keys()];
     return {
       id: this.id, model: this.about.model, capacity: Math.min(this.about.capacity, MOST_SYMBOLS), taught: this.shown,
-      standalone: true, slots: this.slots,
+      standalone: true, slots: this.slots, side: this.about.side,
       version: this.version, novelty: { threshold: this.from, own: this.threshold !== null },
       symbols: labels.map((label) => {
         const own = this.examples.flatMap((example, i) => (example.label === label ? [[i + 1, example]] : []));
