@@ -373,10 +373,11 @@ def test_an_answer_that_could_not_be_kept_can_be_given_again(serve, monkeypatch)
 def test_bugs_are_a_sentence_with_strict_headers(serve, monkeypatch):
     with serve() as running, running.browser() as browser:
         monkeypatch.setattr(running.playground.sessions, "find", None)
-        answer = browser.get("/api/session")
-        assert answer.status_code == 500
-        assert "please try again" in answer.json()["error"]
-        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        monkeypatch.setattr(running.playground, "predict", None)
+        for answer in (browser.get("/api/session"), browser.post("/api/predict", json={"pixels": ""})):
+            assert answer.status_code == 500
+            assert "please try again" in answer.json()["error"]
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 def test_networks_of_addresses():

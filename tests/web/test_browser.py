@@ -20,6 +20,7 @@ from mann.trained import load_trained, with_neighbours, with_slots
 from mann.web.app import COOKIE
 from mann.web.results import SHIPPED
 from tests.sketches import sketch, strokes
+from tests.test_function_learner import TRAINED as FUNCTIONS
 from tests.web.conftest import STATIC, encode
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -919,6 +920,33 @@ def test_by_keyboard_alone_one_gets_everywhere(page):
         }).map((one) => one.outerHTML)"""
     )
     assert not unnamed
+
+
+def test_points_of_a_function_by_hand_and_by_keyboard(page, monkeypatch):
+    """A click or a tap is a point; what is drawn is as large on a telephone, and what is to be hit has 44 pixels."""
+    monkeypatch.setattr("mann.web.functions._trained", lambda: FUNCTIONS)
+    page.goto(f"{page.address}/functions")
+    count, dots = page.locator("#count"), page.locator("#points circle")
+    box = page.locator("#plot").bounding_box()
+    place = box["x"] + 0.25 * box["width"], box["y"] + 0.2 * box["height"]
+    (page.touchscreen.tap if page.screen == "narrow" else page.mouse.click)(*place)
+    expect(count).to_have_text("1 point")
+    expect(page.locator("#bands path")).to_have_count(2)
+    dot = dots.first.bounding_box()
+    assert [dot["x"] + dot["width"] / 2, dot["y"] + dot["height"] / 2] == pytest.approx(place, abs=1.5)
+    assert 8 <= dot["width"] <= 20
+    page.locator("#x").fill("0.75")
+    page.keyboard.press("Tab")
+    page.keyboard.type("0.5")
+    page.keyboard.press("Enter")
+    expect(dots).to_have_count(2)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert not page.evaluate(SMALL)
+    shoot(page, "functions")
+    page.click("#undo")
+    expect(count).to_have_text("1 point")
+    page.click("#clear")
+    expect(count).to_have_text("No points yet")
 
 
 def luminance(colour: str) -> float:
