@@ -678,6 +678,25 @@ def test_start_again_asks_first(page):
 
 
 @pytest.mark.parametrize("page", ["wide"], indirect=True)
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_what_was_read_is_still_shown_after_a_look_at_the_memory(page):
+    page.goto(page.address)
+    for symbol in ("ring", "cross"):
+        teach(page, symbol, symbol)
+    taught = page.evaluate("document.querySelector('#strip').toDataURL()")
+    draw(page, "ring", 3)
+    expect(page.locator("#guess .guess")).to_have_text("ring")
+    read = page.evaluate("document.querySelector('#strip').toDataURL()")
+    assert read != taught
+    page.click("nav a[href='#memory']")
+    expect(page.locator("#step-title")).to_have_text("Step 2")
+    with page.expect_response("**/api/session"):
+        page.click("nav a[href='#play']")
+    page.wait_for_function("read => document.querySelector('#strip').toDataURL() === read", arg=read)
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.querySelector('#strip').toDataURL()") == read
+
+
 def test_a_second_tab_shows_what_the_first_teaches(page):
     page.goto(page.address)
     other = page.context.new_page()
@@ -804,7 +823,12 @@ def test_the_playground_in_firefox(firefox, running, tmp_path):
     page.on("pageerror", lambda error: failures.append(str(error)))
     page.goto(running.address)
     mend(page, tmp_path, saves=False)  # nor does Firefox tell Playwright of downloads by this protocol
-    page.click("nav a[href='#memory']")
+    for width in (390, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        for view in ("play", "versus", "memory"):
+            page.click(f"nav a[href='#{view}']")
+            expect(page.locator(f"#view-{view}")).to_be_visible()
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (width, view)
     expect(page.locator("#step-title")).to_have_text("Step 2")
     page.close()
     assert not failures
@@ -923,7 +947,7 @@ def test_by_keyboard_alone_one_gets_everywhere(page):
 
 
 def test_points_of_a_function_by_hand_and_by_keyboard(page, monkeypatch):
-    """A click or a tap is a point; what is drawn is as large on a telephone, and what is to be hit has 44 pixels."""
+    """A click or a tap is a point; what is drawn is as large on a telephone, and nothing to be hit is small."""
     monkeypatch.setattr("mann.web.functions._trained", lambda: FUNCTIONS)
     page.goto(f"{page.address}/functions")
     count, dots = page.locator("#count"), page.locator("#points circle")

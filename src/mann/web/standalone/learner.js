@@ -203,7 +203,7 @@ export class Learner {
   /** Where a step read (mean over heads) and wrote (sum over heads), and the usage relative to its largest. */
   weights(trace) {
     if (trace.encoded) return trace.encoded;
-    const reads = rowsOf(trace.read_weights, this.slots), usage = trace.usage ?? new Float32Array(this.slots);
+    const reads = rowsOf(trace.read_weights, this.slots), usage = trace.usage ?? largest(trace.memory, this.slots);
     const slots = this.shownSlots(trace), pick = (values) => slots.map((slot) => values[slot]);
     return {
       slots: this.slots, shown: slots.length === this.slots ? null : slots,
@@ -218,8 +218,7 @@ export class Learner {
     if (this.slots <= MOST_SLOTS) return all;
     const reads = rowsOf(trace.read_weights, this.slots), writes = sum(rowsOf(trace.write_weights, this.slots));
     const now = sum(reads).map((share, slot) => share / reads.length + writes[slot]);
-    const held = () => largest(trace.memory, this.slots);
-    const used = trace.usage ?? held(), top = Math.max(...used, 1e-9);
+    const used = trace.usage ?? largest(trace.memory, this.slots), top = Math.max(...used, 1e-9);
     const importance = all.map((slot) => used[slot] / top + (now[slot] > NOTICED ? 1 + now[slot] : 0));
     return all.sort((a, b) => importance[b] - importance[a] || a - b).slice(0, MOST_SLOTS).sort((a, b) => a - b);
   }

@@ -155,7 +155,7 @@ function showGuess(answer) {
     }
   }
   if (answer.memory) {
-    strip = { ...answer.memory, written: strip ? written(strip) : null };
+    strip = reading(answer);
     paintStrip();
   }
   if (answer.because && answer.ranked.length) $("#because").textContent = reason(answer);
@@ -197,11 +197,15 @@ function showSession(session) {
   strip = session.memory;
   slots = session.slots;
   side = session.side;
+  if (latest?.memory && latest.version === session.version) strip = reading(latest); // it is still on the pad
   paintStrip();
 }
 
 /** Where the last example was written, by slot: a prediction shows it too, and may show other slots. */
 const written = (of) => of.written ?? new Map(shownSlots(of).map((slot, i) => [slot, shares(of.write)[i]]));
+
+/** What an answer read, with where the last example was written. */
+const reading = ({ memory }) => ({ ...memory, written: strip ? written(strip) : null });
 
 function paintStrip() {
   const canvas = $("#strip");
