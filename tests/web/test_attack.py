@@ -274,7 +274,7 @@ def test_replays_are_computed_one_at_a_time_and_once(serve, monkeypatch):
             active.append(number)
             most.append(len(active))
             release.wait(20)
-            content = compute(number)
+            content = compute(number) if number == 0 else b"{}"  # one is enough
             active.remove(number)
             return content
 
