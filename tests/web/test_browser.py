@@ -678,7 +678,6 @@ def test_start_again_asks_first(page):
 
 
 @pytest.mark.parametrize("page", ["wide"], indirect=True)
-@pytest.mark.parametrize("page", ["wide"], indirect=True)
 def test_what_was_read_is_still_shown_after_a_look_at_the_memory(page):
     page.goto(page.address)
     for symbol in ("ring", "cross"):
@@ -697,6 +696,7 @@ def test_what_was_read_is_still_shown_after_a_look_at_the_memory(page):
     assert page.evaluate("document.querySelector('#strip').toDataURL()") == read
 
 
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
 def test_a_second_tab_shows_what_the_first_teaches(page):
     page.goto(page.address)
     other = page.context.new_page()
