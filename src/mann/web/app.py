@@ -118,9 +118,8 @@ def create_app(playground: Playground) -> ASGIApp:
 
     async def predict(request: Request) -> Response:
         body: Any = await read_json(request)
-        if "pixels" not in body and not is_small_text(
-            body.get("image")
-        ):  # others shall not wait for a large one
+        small = "pixels" in body or is_small_text(body.get("image"))
+        if not small:  # others shall not wait for it
             body = await computing.run(playground.drawing, body)
         return JSONResponse(await playground.predict(request.cookies.get(COOKIE), body))
 
