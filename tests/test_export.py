@@ -152,6 +152,13 @@ def test_weights_are_there_once_and_no_larger():
     assert weights <= numbers < 1.01 * weights
 
 
+def test_no_constant_is_left_that_nobody_uses():
+    """onnxruntime would warn of it."""
+    step = make_step(trace_step(load_trained("omniglot-many").model)).graph
+    used = {name for node in step.node for name in node.input}
+    assert {constant.name for constant in step.initializer} <= used
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
