@@ -32,8 +32,9 @@ lint: install
 types: install
 	$(BIN)/mypy
 
+# One worker more than there are cores: tests wait for browsers, servers and signals a third of their time.
 pytest: install
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses $$(($$($(BIN)/python -c "import os; print(os.cpu_count())") + 1)) --dist worksteal
 
 # The site in site/, to be opened as files: a broken link, a missing page or an unknown name fails, and so does anything
 # that a browser would fetch from elsewhere.

@@ -10,35 +10,33 @@ share the cores; what each prediction takes of their processor time is told as w
 
 import asyncio
 import base64
-import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
 import uvloop
-from PIL import Image
 
+from mann.data.glyphs import make_glyphs
+from mann.data.render import downscale
+from mann.online.page import to_levels
 from mann.web.server import MOST_PER_ADDRESS
 
 PACE = 0.25  # seconds
 ROUNDS = (("four per second", PACE, 20), ("without pause", 0.0, 100))  # name, pause, predictions of a browser
 
 
-def pictures() -> list[str]:
-    """Drawings as the page sends them: 105×105, black on white."""
-    from mann.data.glyphs import make_glyphs
-
-    encoded = []
-    for drawing in make_glyphs(3, 2, seed=2)[:, 0]:
-        file = io.BytesIO()
-        Image.fromarray(255 - 255 * drawing).convert("RGBA").save(file, "PNG")
-        encoded.append(base64.b64encode(file.getvalue()).decode())
-    return encoded
+def drawings_for(port: int) -> list[str]:
+    """Drawings as the page sends them: what the network sees of them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/session") as answer:
+        side = json.load(answer)["side"]
+    seen = (downscale(255 * drawing, side) for drawing in make_glyphs(3, 2, seed=2)[:, 0])
+    return [base64.b64encode(to_levels(pixels)).decode() for pixels in seen]
 
 
 class Browser(asyncio.Protocol):
@@ -89,7 +87,7 @@ def _value(head: bytes, name: bytes) -> bytes:
 async def teach(port: int, number: int, drawings: list[str]) -> Browser:
     browser = await Browser(port).open()
     for i, drawing in enumerate(drawings):
-        await browser.ask(b"/api/learn", json.dumps({"image": drawing, "label": f"{number}-{i}"}).encode())
+        await browser.ask(b"/api/learn", json.dumps({"pixels": drawing, "label": f"{number}-{i}"}).encode())
     browser.close()
     return browser
 
@@ -98,7 +96,7 @@ async def play(
     browser: Browser, number: int, drawings: list[str], pause: float, predictions: int
 ) -> list[float]:
     names = {f"{number}-{i}" for i in range(len(drawings))}
-    contents = [json.dumps({"image": drawing}).encode() for drawing in drawings]
+    contents = [json.dumps({"pixels": drawing}).encode() for drawing in drawings]
     await browser.open()
     await asyncio.sleep(pause * (number % 10) / 10)
     seconds = []
@@ -114,7 +112,7 @@ async def play(
 
 
 async def everyone(server: subprocess.Popen, port: int, count: int) -> None:
-    drawings = pictures()
+    drawings = drawings_for(port)
     browsers = await asyncio.gather(*(teach(port, number, drawings) for number in range(count)))
     for name, pause, predictions in ROUNDS:
         began, client, served = time.perf_counter(), time.process_time(), processor_seconds(server.pid)

@@ -22,7 +22,7 @@ from tests.test_online import tiny
 
 MANY = mann.ManyThings(length=20)
 SMALL = {
-    "encoder": [mann.NoEncoder(), mann.MLPConfig(hidden=8, features=6), mann.ConvConfig(maps=3)],
+    "encoder": [mann.NoEncoder(), mann.MLPConfig(hidden=8, features=6, framed=True), mann.ConvConfig(maps=3)],
     "controller": [mann.LSTMConfig(hidden=7), mann.FeedForwardConfig(hidden=7)],
     "memory": [
         mann.NoMemoryConfig(),
@@ -150,6 +150,13 @@ def test_weights_are_there_once_and_no_larger():
     numbers = sum(array.size for array in trace_step(trained.model).constants.values())
     weights = sum(leaf.size for leaf in jax.tree.leaves(trained.model) if hasattr(leaf, "size"))
     assert weights <= numbers < 1.01 * weights
+
+
+def test_no_constant_is_left_that_nobody_uses():
+    """onnxruntime would warn of it."""
+    step = make_step(trace_step(load_trained("omniglot-many").model)).graph
+    used = {name for node in step.node for name in node.input}
+    assert {constant.name for constant in step.initializer} <= used
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,22 @@ def test_damaged_files_are_refused(learner, tmp_path):
         FunctionLearner.load(path)
 
 
+def test_the_state_of_an_earlier_version_is_refused_in_a_sentence(learner, tmp_path):
+    """Before the memory kept `reach`, the files had the same version."""
+    path = tmp_path / "function"
+    learner.learn_many(X[:3], Y[:3])
+    learner.save(path)
+    arrays, description = load_arrays(path)
+    earlier = {name: array for name, array in arrays.items() if not name.endswith(".reach")}
+    assert len(earlier) == len(arrays) - 1
+    save_arrays(path, earlier, description)
+    with pytest.raises(MannError) as error:
+        FunctionLearner.load(path)
+    assert str(error.value) == (
+        f"{path} was written by an earlier version of mann, whose memory had another form: teach it anew."
+    )
+
+
 def test_models_of_pictures_are_refused_and_those_of_functions_elsewhere():
     with pytest.raises(MannError, match="not trained on functions"):
         FunctionLearner.from_pretrained("omniglot-5")

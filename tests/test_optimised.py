@@ -22,6 +22,7 @@ ORACLES = (
     "tests/test_models.py::test_convolutional_encoder_equals_scipy[9-3-2]",
     "tests/test_native.py::test_results_and_gradients_are_those_of_the_scan[default]",
 )
+IN_ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"  # the same programs, for less work of the compiler
 ON = os.environ.get("MANN_OPTIMISED") == "1"
 
 
@@ -41,7 +42,7 @@ def test_oracles_hold_with_optimisations():
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", *ORACLES],
         cwd=Path(__file__).parents[1],
-        env=environment | {"MANN_OPTIMISED": "1"},
+        env=environment | {"MANN_OPTIMISED": "1", "XLA_FLAGS": IN_ONE_PIECE},
         capture_output=True,
         text=True,
         timeout=300,

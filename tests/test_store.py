@@ -1,6 +1,7 @@
 """Learners in a store: the same tests for SQLite and for a real Redis, and processes that are killed."""
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -280,10 +281,13 @@ class Server:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "mann", *arguments], stdout=subprocess.PIPE, text=True, env=os.environ
         )
+
+    @functools.cached_property
+    def address(self) -> str:
+        """Once it is ready."""
         for line in self.process.stdout:
             if "http://" in line:
-                self.address = line.split("at ")[1].split("/ ")[0]
-                return
+                return line.split("at ")[1].split("/ ")[0]
         raise AssertionError("it did not start")
 
     def end(self, number: int) -> int:
@@ -347,12 +351,13 @@ def test_two_servers_teach_one_learner_at_once(servers):
     from mann.client import Client
     from tests.web.conftest import encode
 
-    both = servers(), servers()
-    with Client(both[0].address) as client:
+    both = servers(), servers()  # which start at the same time
+    addresses = [server.address for server in both]
+    with Client(addresses[0]) as client:
         key = client.create().id
 
     def work(number: int) -> None:
-        with Client(both[number % 2].address) as client:
+        with Client(addresses[number % 2]) as client:
             for _ in range(6):
                 client.learner(key).learn_one(sketch("cross", number), f"{number}")
 

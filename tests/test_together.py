@@ -64,6 +64,23 @@ def test_what_a_learner_was_taught_meanwhile_counts():
     assert list(asker.look([learner], [picture.pixels])[0].probabilities) == ["a", None]
 
 
+def test_what_is_asked_or_taken_back_waits_for_no_compiler(monkeypatch):
+    monkeypatch.setattr(together, "BATCHES", (2, 4))
+    parent = OneShotLearner(tiny("strings"), seed=0)
+    asker = Together(parent)
+    for _ in asker.compile():
+        pass
+    compiled = parent._network.compiled
+    before = [program._cache_size() for program in (compiled.glance, compiled.unroll)]
+    learner = parent.sibling()
+    for number in range(6):
+        learner.learn_one(GLYPHS[number, 0], f"{number}")
+    learner.unlearn_one()  # shows five again: four and one
+    asker.look([learner], [parent.prepare(GLYPHS[0, 1]).pixels])
+    assert [program._cache_size() for program in (compiled.glance, compiled.unroll)] == before
+    assert min(before) > 0
+
+
 def test_few_slots_of_a_memory_that_holds_little_answer_the_same(monkeypatch):
     """With the default model, whose memory has 1024 slots: of 3 and of 20 examples in one batch."""
     monkeypatch.setattr(together, "BATCHES", (4,))

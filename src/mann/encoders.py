@@ -15,6 +15,9 @@ from mann.layers import Layer, Linear, Precision, product
 from mann.parts import Part
 
 MOST_LAYERS = 64
+TINY = 1e-6  # of ink: a picture without any stays where it is
+SPREAD = 0.27  # of the side: how far ink is from its centre of mass in a usual drawing
+MOST_SCALED = 2.0  # a dot stays small
 
 
 class ConvolutionKernel(NamedTuple):
@@ -24,6 +27,7 @@ class ConvolutionKernel(NamedTuple):
     layers: tuple[Linear, ...]  # from 3×3 neighbours to maps: normalised, biased, ReLU
     strides: tuple[int, ...]
     last: Linear  # from all maps at all places to features
+    framed: bool  # first, by `frame_inputs`
 
 
 class Encoder(Layer):
@@ -76,17 +80,23 @@ class EncoderConfig(Part):
 class NoEncoder(EncoderConfig, kind="none"):
     """The controller sees the pixels themselves, as in the paper."""
 
+    framed: bool = False
+    """First move the ink to the middle of the picture and bring it to the usual size (`frame`): not as
+    in the paper."""
+
     def build(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> "Identity":
-        return Identity(math.prod(shape))
+        _check_framed(self.framed, shape)
+        return Identity(math.prod(shape), shape if self.framed else None)
 
 
 class Identity(Encoder):
-    """x itself."""
+    """x itself, or framed."""
 
     features: int = eqx.field(static=True)
+    framed: tuple[int, ...] | None = eqx.field(static=True)  # the shape of pictures that are to be
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
-        return x
+        return x if self.framed is None else frame_inputs(x, self.framed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,33 +109,80 @@ class MLPConfig(EncoderConfig, kind="mlp"):
     """Hidden layers."""
     features: int = 256
     """Numbers that come out."""
+    framed: bool = False
+    """First move the ink to the middle of the picture and bring it to the usual size (`frame`): no layer knows that
+    a picture which is shifted is the same."""
 
     def __post_init__(self) -> None:
         for field, most in (("hidden", 2**16), ("layers", MOST_LAYERS), ("features", 2**16)):
             check_range(f"The encoder's {field}", getattr(self, field), 1, most)
 
     def build(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> "MLP":
-        return MLP(math.prod(shape), self, key=key)
+        _check_framed(self.framed, shape)
+        return MLP(shape, self, key=key)
 
 
 class MLP(Encoder):
     """Layers with normalisation and ReLU, then a linear one."""
 
     layers: tuple[Linear, ...]
+    shape: tuple[int, ...] = eqx.field(static=True)
     features: int = eqx.field(static=True)
+    framed: bool = eqx.field(static=True)
 
-    def __init__(self, inputs: int, config: MLPConfig, *, key: PRNGKeyArray) -> None:
-        sizes = [inputs, *[config.hidden] * config.layers, config.features]
+    def __init__(self, shape: tuple[int, ...], config: MLPConfig, *, key: PRNGKeyArray) -> None:
+        sizes = [math.prod(shape), *[config.hidden] * config.layers, config.features]
         keys = jax.random.split(key, len(sizes) - 1)
         self.layers = tuple(Linear(a, b, key=k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
-        self.features = config.features
+        self.shape, self.features, self.framed = shape, config.features, config.framed
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
+        if self.framed:
+            x = frame_inputs(x, self.shape)
         *hidden, last = self.layers
         for layer in hidden:
             x = jax.nn.standardize(product(x, layer.weight, self.precision), axis=-1)
             x = jax.nn.relu(x + jnp.broadcast_to(layer.bias, x.shape))
         return last(x)
+
+
+def frame(pictures: Float[Array, "n side side channels"]) -> Float[Array, "n side side channels"]:
+    """The same pictures, with the ink's centre of mass in the middle and its root mean square distance from there
+    at `SPREAD` of the side.
+
+    What comes in from beyond the border is empty; between pixels it is interpolated.
+    """
+    side = pictures.shape[1]
+    pixels = jnp.arange(side, dtype=pictures.dtype)
+    from_middle = (pixels - (side - 1) / 2)[None]
+    ink = jnp.sum(pictures, axis=-1)
+    ink = ink / (jnp.sum(ink, axis=(1, 2), keepdims=True) + TINY)
+
+    def moments(profile: Float[Array, "n side"]) -> tuple[Float[Array, "n 1"], Float[Array, "n 1"]]:
+        mean = jnp.sum(profile * from_middle, axis=1, keepdims=True)
+        return mean, jnp.sum(profile * (from_middle - mean) ** 2, axis=1, keepdims=True)
+
+    down, variance_down = moments(jnp.sum(ink, axis=2))
+    right, variance_right = moments(jnp.sum(ink, axis=1))
+    scale = jnp.sqrt(variance_down + variance_right + TINY) / (SPREAD * side)
+    scale = jnp.clip(scale, 1 / MOST_SCALED, MOST_SCALED)
+
+    def taken(middle: Float[Array, "n 1"]) -> Float[Array, "n side side"]:
+        """What each new row takes from the old ones; the same for columns."""
+        source = from_middle * scale + middle + (side - 1) / 2
+        return jnp.maximum(1 - jnp.abs(source[:, :, None] - pixels[None, None]), 0)
+
+    return jnp.einsum("nij,njkc,nlk->nilc", taken(down), pictures, taken(right))
+
+
+def _check_framed(framed: bool, shape: tuple[int, ...]) -> None:
+    if framed and len(shape) != 3:
+        raise MannError("Only pictures can be framed: set model.encoder.framed to false for this task.")
+
+
+def frame_inputs(x: Float[Array, "*batch inputs"], shape: tuple[int, ...]) -> Float[Array, "*batch inputs"]:
+    """`frame` for pictures of a shape that come flattened."""
+    return frame(x.reshape(-1, *shape)).reshape(x.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,6 +259,8 @@ class ConvStackConfig(EncoderConfig, kind="conv-stack"):
     """By how many places each layer moves: 2 halves the picture's side."""
     features: int = 128
     """Numbers that come out."""
+    framed: bool = False
+    """First move the ink to the middle of the picture and bring it to the usual size (`frame`)."""
 
     def __post_init__(self) -> None:
         check_range("The encoder's features", self.features, 1, 2**16)
@@ -232,6 +291,7 @@ class ConvStack(Encoder):
     shape: tuple[int, int, int] = eqx.field(static=True)
     strides: tuple[int, ...] = eqx.field(static=True)
     features: int = eqx.field(static=True)
+    framed: bool = eqx.field(static=True)
 
     def __init__(self, shape: tuple[int, ...], config: ConvStackConfig, *, key: PRNGKeyArray) -> None:
         channels = (shape[2], *config.maps)
@@ -244,14 +304,14 @@ class ConvStack(Encoder):
         for stride in config.strides:
             places = -(-places // stride)
         self.last = Linear(places**2 * config.maps[-1], config.features, key=last_key)
-        self.features = config.features
+        self.features, self.framed = config.features, config.framed
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
         return self.last(self.convolve(x))
 
     def convolve(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch values"]:
         """All maps of the last layer at all of its places."""
-        maps = x.reshape(-1, *self.shape)
+        maps = (frame_inputs(x, self.shape) if self.framed else x).reshape(-1, *self.shape)
         for layer, stride in zip(self.layers, self.strides, strict=True):
             few = maps.shape[-1] % 16 > 0  # such as the channels of a picture: nothing to gain
             precision: Precision = "float32" if few else self.precision
@@ -260,4 +320,4 @@ class ConvStack(Encoder):
         return maps.reshape(*x.shape[:-1], -1)
 
     def kernel(self) -> ConvolutionKernel:
-        return ConvolutionKernel(self.shape, self.layers, self.strides, self.last)
+        return ConvolutionKernel(self.shape, self.layers, self.strides, self.last, self.framed)

@@ -27,6 +27,12 @@ class SharedPictures(NamedTuple):
         return chosen.reshape(*self.places.shape, encoded.shape[2])
 
 
+class Encoded(NamedTuple):
+    """The inputs of episodes, as an encoder has made them (`Model.encode`)."""
+
+    features: Float[Array, "batch time features"]
+
+
 class Episode(NamedTuple):
     """One episode. Steps where `mask` is false are padding (curriculum): no loss, no accuracy."""
 
@@ -40,6 +46,8 @@ class Episode(NamedTuple):
     """1 where that class is seen for the first time, 2 for the second, and so on."""
     mask: Bool[Array, "*batch time"]
     """False for padding."""
+    told: Bool[Array, "*batch time"] | None = None
+    """Where y_t goes in with x_{t+1}; None means everywhere."""
 
 
 def time_offset(targets: Float[Array, "*batch time label"]) -> Float[Array, "*batch time label"]:

@@ -15,6 +15,16 @@ Precision = Literal["float32", "bfloat16"]
 """Of the factors of a matrix product; sums are in float32 in either case."""
 
 
+# Added to squared norms. Empty slots hold 1e-6 or zero: they get cosine 0 and a finite gradient.
+EPSILON = 1e-6
+
+
+def normalise(vectors: Float[Array, "*n width"]) -> Float[Array, "*n width"]:
+    """Unit length, except that vectors much shorter than 1e-3 shrink towards zero instead."""
+    squares = jnp.sum(vectors**2, axis=-1, keepdims=True)
+    return vectors * jax.lax.rsqrt(squares + EPSILON)
+
+
 def product(
     x: Float[Array, "*batch inputs"], w: Float[Array, "inputs outputs"], precision: Precision
 ) -> Float[Array, "*batch outputs"]:

@@ -27,7 +27,7 @@ from mann.cell import Cell, State
 from mann.controllers import Controller, ControllerConfig, LSTMConfig
 from mann.data.images import PictureFormat
 from mann.encoders import Encoder, EncoderConfig, NoEncoder
-from mann.episodes import SharedPictures
+from mann.episodes import Encoded, SharedPictures
 from mann.errors import MannError
 from mann.layers import Layer, Linear, Precision, with_precision
 from mann.memory import PAPER_MEMORY, LRUAConfig, Memory, MemoryConfig, MemoryTrace
@@ -201,7 +201,7 @@ class Model(Layer):
 
     def unroll_batch(
         self,
-        inputs: Float[Array, "batch time features"] | SharedPictures,
+        inputs: Float[Array, "batch time features"] | SharedPictures | Encoded,
         previous_labels: Float[Array, "batch time label"],
         state: State | None = None,
     ) -> Unrolled:
@@ -211,7 +211,8 @@ class Model(Layer):
         be compiled here; the result is the same up to rounding. It has no trace.
 
         Args:
-            inputs: x_t of every step of every episode, flattened; or pictures that episodes share.
+            inputs: x_t of every step of every episode, flattened; or pictures that episodes share; or what the
+                encoder has made of them already.
             previous_labels: y_{t−1} of the same steps.
             state: of every episode, to start from; wiped ones if left out.
         """
@@ -220,6 +221,8 @@ class Model(Layer):
             state = tile_state(self.initial_state(), batch)
         if isinstance(inputs, SharedPictures):
             features = inputs.spread(self.encode(inputs.pictures))
+        elif isinstance(inputs, Encoded):
+            features = inputs.features
         else:
             self._check(inputs, previous_labels)
             features = self.encode(inputs)

@@ -10,8 +10,8 @@ import pytest
 
 from mann.cell import Scan
 from mann.errors import MannError
+from mann.layers import normalise
 from mann.memory import LRUAConfig, MemoryConfig, Sparse, SparseConfig
-from mann.memory.addressing import normalise
 from mann.memory.sparse import access
 from mann.models import build_model, tile_state
 from mann.tasks import Classification

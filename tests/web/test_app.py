@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mann.online.page import to_levels
 from mann.web import sessions
 from mann.web.results import choose_results
 from tests.sketches import sketch
@@ -78,6 +79,32 @@ def test_teach_and_recognise(running):
         assert writes.max() > 100
         assert browser.post("/api/forget", json={}).json()["symbols"] == []
         assert browser.get("/api/memory").json()["steps"] == []
+
+
+def test_a_drawing_may_come_as_the_network_sees_it(running, learner):
+    """As a picture of which the server finds that out; and what is none is refused."""
+
+    def seen(symbol, number):
+        picture = sketch(symbol, number)
+        pixels = base64.b64encode(to_levels(learner.prepare(picture).pixels)).decode()
+        return {"pixels": pixels}, {"image": encode(picture)}
+
+    with running.browser() as browser:
+        assert browser.get("/api/session").json()["side"] == 20
+        for number, symbol in enumerate(("ring", "cross", "zigzag")):
+            body = seen(symbol, 0)[number % 2]
+            assert browser.post("/api/learn", json=body | {"label": symbol}).status_code == 200
+        for symbol in ("ring", "cross", "zigzag"):
+            one, other = (browser.post("/api/predict", json=body).json() for body in seen(symbol, 1))
+            assert one["guess"] == symbol
+            assert one == other
+        blank = base64.b64encode(bytes(400)).decode()
+        for pixels in (None, 7, [1], "", "?", "é", "abc", blank, blank[4:], blank + blank):
+            for path in ("/api/predict", "/api/learn"):
+                answer = browser.post(path, json={"pixels": pixels, "label": "ring"})
+                assert answer.status_code == 400, pixels
+                assert re.fullmatch(r"[A-Z][^\n]+\.", answer.json()["error"])
+        assert browser.get("/api/session").json()["taught"] == 3
 
 
 def test_names_differ_by_more_than_capitals(running):

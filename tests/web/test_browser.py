@@ -15,10 +15,12 @@ import pytest
 from PIL import Image, ImageColor, ImageOps
 
 from mann.online import OneShotLearner
+from mann.online.page import from_levels
 from mann.trained import load_trained, with_neighbours, with_slots
 from mann.web.app import COOKIE
 from mann.web.results import SHIPPED
 from tests.sketches import sketch, strokes
+from tests.test_function_learner import TRAINED as FUNCTIONS
 from tests.web.conftest import STATIC, encode
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -676,6 +678,25 @@ def test_start_again_asks_first(page):
 
 
 @pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_what_was_read_is_still_shown_after_a_look_at_the_memory(page):
+    page.goto(page.address)
+    for symbol in ("ring", "cross"):
+        teach(page, symbol, symbol)
+    taught = page.evaluate("document.querySelector('#strip').toDataURL()")
+    draw(page, "ring", 3)
+    expect(page.locator("#guess .guess")).to_have_text("ring")
+    read = page.evaluate("document.querySelector('#strip').toDataURL()")
+    assert read != taught
+    page.click("nav a[href='#memory']")
+    expect(page.locator("#step-title")).to_have_text("Step 2")
+    with page.expect_response("**/api/session"):
+        page.click("nav a[href='#play']")
+    page.wait_for_function("read => document.querySelector('#strip').toDataURL() === read", arg=read)
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.querySelector('#strip').toDataURL()") == read
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
 def test_a_second_tab_shows_what_the_first_teaches(page):
     page.goto(page.address)
     other = page.context.new_page()
@@ -802,7 +823,12 @@ def test_the_playground_in_firefox(firefox, running, tmp_path):
     page.on("pageerror", lambda error: failures.append(str(error)))
     page.goto(running.address)
     mend(page, tmp_path, saves=False)  # nor does Firefox tell Playwright of downloads by this protocol
-    page.click("nav a[href='#memory']")
+    for width in (390, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        for view in ("play", "versus", "memory"):
+            page.click(f"nav a[href='#{view}']")
+            expect(page.locator(f"#view-{view}")).to_be_visible()
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (width, view)
     expect(page.locator("#step-title")).to_have_text("Step 2")
     page.close()
     assert not failures
@@ -856,14 +882,14 @@ def test_it_asks_only_when_unsure(page, running):
     page.on(
         "request",
         lambda request: (
-            sent.append(request.post_data_json["image"]) if request.url.endswith("/predict") else None
+            sent.append(request.post_data_json["pixels"]) if request.url.endswith("/predict") else None
         ),
     )
     ask_when_unsure(page)
     shoot(page, "asking")
     (cookie,) = (one["value"] for one in page.context.cookies() if one["name"] == COOKIE)
     learner = running.playground.sessions.find(cookie).taught.now.learner
-    picture = Image.open(io.BytesIO(base64.b64decode(sent[-1])))
+    picture = from_levels(base64.b64decode(sent[-1]), learner.format)
     sure = max(chance for label, chance in learner.predict_proba_one(picture).items() if label is not None)
     page.click("#price summary")
     between = [min(max(round(100 * (1 - sure)) + step, 0), 100) for step in (-2, 2)]
@@ -918,6 +944,33 @@ def test_by_keyboard_alone_one_gets_everywhere(page):
         }).map((one) => one.outerHTML)"""
     )
     assert not unnamed
+
+
+def test_points_of_a_function_by_hand_and_by_keyboard(page, monkeypatch):
+    """A click or a tap is a point; what is drawn is as large on a telephone, and nothing to be hit is small."""
+    monkeypatch.setattr("mann.web.functions._trained", lambda: FUNCTIONS)
+    page.goto(f"{page.address}/functions")
+    count, dots = page.locator("#count"), page.locator("#points circle")
+    box = page.locator("#plot").bounding_box()
+    place = box["x"] + 0.25 * box["width"], box["y"] + 0.2 * box["height"]
+    (page.touchscreen.tap if page.screen == "narrow" else page.mouse.click)(*place)
+    expect(count).to_have_text("1 point")
+    expect(page.locator("#bands path")).to_have_count(2)
+    dot = dots.first.bounding_box()
+    assert [dot["x"] + dot["width"] / 2, dot["y"] + dot["height"] / 2] == pytest.approx(place, abs=1.5)
+    assert 8 <= dot["width"] <= 20
+    page.locator("#x").fill("0.75")
+    page.keyboard.press("Tab")
+    page.keyboard.type("0.5")
+    page.keyboard.press("Enter")
+    expect(dots).to_have_count(2)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert not page.evaluate(SMALL)
+    shoot(page, "functions")
+    page.click("#undo")
+    expect(count).to_have_text("1 point")
+    page.click("#clear")
+    expect(count).to_have_text("No points yet")
 
 
 def luminance(colour: str) -> float:

@@ -28,6 +28,9 @@ def test_all_slots_of_a_small_memory_are_shown():
     encoded = encode_weights(trace(MOST_SLOTS))
     assert (encoded["slots"], encoded["shown"]) == (MOST_SLOTS, None)
     np.testing.assert_allclose(levels(encoded["usage"]), np.linspace(0, 1, MOST_SLOTS), atol=0.003)
+    without = trace(MOST_SLOTS, usage=False)
+    held = without.memory.max(axis=1)
+    np.testing.assert_allclose(levels(encode_weights(without)["usage"]), held / held.max(), atol=0.003)
 
 
 @pytest.mark.parametrize("usage", [True, False])

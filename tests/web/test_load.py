@@ -86,7 +86,7 @@ def _send_nonsense(running):
         ),
     ]
     kinds = ["application/json"] * 4 + ["text/html", "application/json;;;", "ünï".encode().decode("latin-1")]
-    fields = ["image", "label", "trial", "step", "answer", "seconds", "scored"]
+    fields = ["image", "pixels", "label", "trial", "step", "answer", "seconds", "scored"]
     seen = set()
     port = int(running.address.rsplit(":", 1)[1])
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)

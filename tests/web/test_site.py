@@ -226,13 +226,14 @@ def test_what_the_network_sees_is_what_python_makes_of_the_drawing(page):
       const cross = [[[0.1, 0.1], [0.9, 0.9]], [[0.9, 0.1], [0.1, 0.9]]];
       for (const strokes of [[[[0.2, 0.3], [0.7, 0.4], [0.5, 0.9]]], cross]) {
         pad.strokes = strokes;
-        const png = pad.png();
-        found.push([png, Array.from(see(await decode(png), about))]);
+        const png = pad.png(), { pixels } = pad.content(about.side);
+        found.push([png, Array.from(see(await decode(png), about)), pixels]);
       }
       return found;
     }""")
     learner = OneShotLearner.from_pretrained("omniglot-15-strings")
-    for png, seen in sent:
+    for png, seen, pixels in sent:
+        assert list(base64.b64decode(pixels)) == seen  # what both pages send
         picture = Image.open(io.BytesIO(base64.b64decode(png)))
         expected = np.rint(255 * learner.prepare(picture).pixels)
         assert np.ptp(expected) > 100

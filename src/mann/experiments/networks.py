@@ -68,10 +68,13 @@ def network(
     *,
     suffix: str = "",
     label: str = "",
-    tests: tuple[Condition, ...] = READINGS,
+    tests: tuple[Condition, ...] | None = None,
     **changes: Any,
 ) -> Network:
-    """One of `MODELS` on one of `SETTINGS`, with whatever else is changed."""
+    """One of `MODELS` on one of `SETTINGS`, with whatever else is changed.
+
+    Tested under both `READINGS` unless told otherwise; at the scale `smoke` under the first.
+    """
     name, choices = MODELS[model]
     config = with_changes(SETTINGS[setting], seed=seed)
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, **choices))
@@ -79,6 +82,8 @@ def network(
         config = with_changes(config, optimiser__learning_rate=LEARNING_RATES[model])
     config = with_changes(config, **changes)
     full_name = f"{setting}-{model}{suffix}-seed{seed}"
+    if tests is None:
+        tests = READINGS[:1] if scale == "smoke" else READINGS
     return Network(full_name, label or name, at_scale(config, scale), tests)
 
 

@@ -21,8 +21,8 @@ from mann.experiments.records import Record, Records, Table
 from mann.experiments.scales import Scale, at_scale
 from mann.experiments.tables import accuracies, by_label, half_widths, in_order, markdown_table, number
 from mann.figures.experiments import PeerLine, draw_peers
+from mann.layers import normalise
 from mann.memory import AttentionConfig, MatchingConfig, NoMemoryConfig, PrototypesConfig
-from mann.memory.addressing import normalise
 from mann.models import ModelConfig, build_model
 from mann.parts import from_dict, to_dict
 from mann.tasks import Classification, ManyThings

@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from mann.experiments.entries import Entry
 from mann.experiments.experiment import Experiment
-from mann.experiments.networks import MODELS, convolutional, network, network_100k, seeds
+from mann.experiments.networks import MODELS, READINGS, convolutional, network, network_100k, seeds
 from mann.experiments.records import Records, Table
 from mann.experiments.scales import Scale
 from mann.experiments.tables import (
@@ -31,7 +31,7 @@ ROWS = {"feedforward": "Feedforward", "lstm": "LSTM", "mann": "MANN"}  # ours: t
 
 def entries(scale: Scale) -> list[Entry]:
     if scale == "smoke":
-        return [network(SETTING, "mann", scale), network(SETTING, "lstm", scale)]
+        return [network(SETTING, "mann", scale, tests=READINGS), network(SETTING, "lstm", scale)]
     return [
         *(network(SETTING, "mann", scale, seed) for seed in seeds(scale)),
         *(network_100k(SETTING, scale, seed) for seed in seeds(scale)),

@@ -109,9 +109,10 @@ class _Builder:
             value = self.value(result)
             last.append(Value(name, value.shape, value.dtype))
             self.nodes.append(Node("copy", (value,), (last[-1],), {}))
-        used = {value.name for node in self.nodes for value in node.inputs}
+        needed = _needed(self.nodes, last)
+        used = {value.name for node in needed for value in node.inputs}
         constants = {name: array for name, array in self.constants.items() if name in used}
-        return Graph(values, tuple(last), _needed(self.nodes, last), constants, start)
+        return Graph(values, tuple(last), needed, constants, start)
 
     def follow(self, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         """The results of a trace: values, or arrays where they are constant."""

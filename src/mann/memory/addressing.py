@@ -7,14 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# Added to squared norms. Empty slots hold 1e-6 or zero: they get cosine 0 and a finite gradient.
-EPSILON = 1e-6
-
-
-def normalise(vectors: Float[Array, "*n width"]) -> Float[Array, "*n width"]:
-    """Unit length, except that vectors much shorter than 1e-3 shrink towards zero instead."""
-    squares = jnp.sum(vectors**2, axis=-1, keepdims=True)
-    return vectors * jax.lax.rsqrt(squares + EPSILON)
+from mann.layers import EPSILON, normalise
 
 
 def cosine_similarity(

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mann.errors import MannError, check_range
-from mann.layers import Layer, Linear
-from mann.memory.addressing import normalise
+from mann.layers import Layer, Linear, normalise
 from mann.memory.base import Memory, MemoryTrace, SlotConfig
 
 MOST_LAYERS = 64

@@ -18,8 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mann.errors import MannError, check_range
-from mann.layers import Linear
-from mann.memory.addressing import normalise
+from mann.layers import Linear, normalise
 from mann.memory.base import Memory, MemoryTrace, SlotConfig
 
 CERTAIN = 4.0  # nats for "new" or "known" where all or none of the softmax says so, at the start of training

@@ -28,8 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from mann.errors import MannError, check_range
-from mann.layers import Linear
-from mann.memory.addressing import normalise
+from mann.layers import Linear, normalise
 from mann.memory.base import MOST, Memory, MemoryTrace, SlotConfig, pass_on
 
 TINY = 1e-4  # added to probabilities before their logarithm

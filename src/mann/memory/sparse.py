@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from mann.errors import MannError, check_range
-from mann.layers import Linear
-from mann.memory.addressing import EPSILON, cosine_similarity, normalise
+from mann.layers import EPSILON, Linear, normalise
+from mann.memory.addressing import cosine_similarity
 from mann.memory.base import MOST, Memory, MemoryTrace, SlotConfig
 
 EMPTY = EPSILON**-0.5  # 1 / |M(i)| of a slot that holds nothing

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mann import kernel
-from mann.encoders import ConvolutionKernel, Encoder
+from mann.encoders import ConvolutionKernel, Encoder, frame_inputs
 
 
 def encode(encoder: Encoder, x: Float[Array, "pictures inputs"]) -> Float[Array, "pictures features"]:
@@ -23,6 +23,8 @@ def encode(encoder: Encoder, x: Float[Array, "pictures inputs"]) -> Float[Array,
     maps = tuple(linear.bias.size for linear in described.layers)
     bfloat16 = int(encoder.precision == "bfloat16")
     stack = _Stack(len(x), *described.shape[1:], maps, described.strides, bfloat16)
+    if described.framed:
+        x = frame_inputs(x, described.shape)
     return described.last(_convolve(stack, *kernel.varying([x, weights, biases])))
 
 

@@ -358,7 +358,12 @@ def _read(arrays: dict[str, np.ndarray], samples: Any, network: Network, source:
     size = network.trained.model.input_size
     prefix = "state."
     states = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-    state = from_arrays(jax.eval_shape(network.trained.model.initial_state), states, source)
+    try:
+        state = from_arrays(jax.eval_shape(network.trained.model.initial_state), states, source)
+    except MannError:  # the digest was right: nobody damaged it
+        raise MannError(
+            f"{source} was written by an earlier version of mann, whose memory had another form: teach it anew."
+        ) from None
     pending, x, y = (arrays.get(name, np.zeros(0)) for name in ("pending", "samples.x", "samples.y"))
     known = type(samples) is int and samples >= len(y)
     shaped = pending.shape == (1,) and y.shape == (len(y),) and x.shape == (len(y), size) and len(y) <= KEPT

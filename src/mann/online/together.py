@@ -22,7 +22,7 @@ from mann.online.answers import (
 )
 from mann.online.knowledge import Knowledge
 from mann.online.learner import OneShotLearner
-from mann.online.network import SLOTS, Glances, Network
+from mann.online.network import LENGTHS, SLOTS, Glances, Network
 
 BATCHES = (4, 32)  # for which it is compiled: a smaller number is filled up, a larger one divided
 
@@ -88,6 +88,12 @@ class Together:
             for batch in BATCHES:
                 self._run([self._prepare(learner)] * batch, [pixels] * batch, network, batch)
                 yield
+        for length in reversed(LENGTHS):  # of examples that are shown again when one is taken back
+            pictures, labels = (
+                np.zeros((length, size), np.float32) for size in (len(pixels), self._network.code.size)
+            )
+            self._network.unroll(pictures, labels, self._network.start)
+            yield
 
     def look(
         self, learners: Sequence[OneShotLearner], pixels: Sequence[Float32[np.ndarray, "pixels"]]

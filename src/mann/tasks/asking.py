@@ -151,7 +151,8 @@ class Asking(Classification, kind="asking"):
         episode: Episode = super().draw(key, source, size)
         decides = jnp.full(self.steps, UNDECIDED, jnp.int32)
         price, threshold = (jnp.asarray(number, jnp.float32) for number in (self.price, self.threshold))
-        return AskingEpisode(**episode._asdict(), price=price, threshold=threshold, forced=decides)
+        drawn = {name: value for name, value in episode._asdict().items() if name != "told"}
+        return AskingEpisode(**drawn, price=price, threshold=threshold, forced=decides)
 
     def draw_training(  # type: ignore[override]
         self, keys: Key[Array, "batch"], source: Drawings | None = None, size: Int[Array, "2"] | None = None

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from mann.data import DataConfig
 from mann.data.images import ImageSet, PictureFormat
@@ -35,6 +35,17 @@ class Tally(NamedTuple):
 
     counts: InstanceCounts
     nll: Float[Array, "batch time"]  # −log p(y_t) of every step, in nats
+
+
+class Arrangement(NamedTuple):
+    """An episode in a pool: its places, and what an `Episode` has besides the pictures."""
+
+    places: Int[Array, "time"]
+    targets: Float[Array, "time label"]
+    classes: Int[Array, "time"]
+    instances: Int[Array, "time"]
+    mask: Bool[Array, "time"]
+    told: Bool[Array, "time"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,13 +246,19 @@ class Classification(Task, kind="classification"):
         )
         pictures, alike = draw(keys[:: self.pool.episodes])
         alike = jnp.repeat(alike, self.pool.episodes, axis=0)
-        places, *rest = jax.vmap(self._arrange, in_axes=(0, 0, None))(keys, alike, size)
-        return Episode(SharedPictures(pictures, places), *rest)
+        arranged = jax.vmap(self._arrange, in_axes=(0, 0, None))(keys, alike, size)
+        return Episode(
+            SharedPictures(pictures, arranged.places),
+            arranged.targets,
+            arranged.classes,
+            arranged.instances,
+            arranged.mask,
+            arranged.told,
+        )
 
     def _arrange(
         self, key: PRNGKeyArray, alike: Int[Array, "classes"], size: Int[Array, "2"] | None
-    ) -> tuple[Int[Array, "time"], Float[Array, "time label"], Int[Array, "time"], Int[Array, "time"], Array]:
-        """The places of an episode in its pool, its targets, classes and instances, and the mask."""
+    ) -> Arrangement:
         order_key, label_key, size_key = jax.random.split(jax.random.fold_in(key, 1), 3)
         size = self.random_size(size_key) if size is None else size
         active, length = (self.classes, self.steps) if size is None else (size[0], size[1])
@@ -250,7 +267,7 @@ class Classification(Task, kind="classification"):
         mask = jnp.arange(self.steps) < jnp.minimum(length, active * self.pool.drawings)
         which = jnp.minimum(which, self.classes - 1)  # of padding
         targets = self.label_code.encode(codes)[which]
-        return places, targets, which, instance_numbers(which, self.classes), mask
+        return Arrangement(places, targets, which, instance_numbers(which, self.classes), mask)
 
     def random_size(self, key: PRNGKeyArray) -> Int[Array, "2"] | None:
         """Classes and length of an episode, where they differ from one to the next; None (as here) where not."""

@@ -2,21 +2,32 @@
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mann.data.render import Drawings
-from mann.episodes import Episode, SharedPictures
+from mann.episodes import Encoded, Episode, SharedPictures, sample_distinct, time_offset
 from mann.errors import MannError, check_range
+from mann.layers import normalise
 from mann.outputs import LettersOrNew
 from mann.tasks.alphabets import Alphabets
-from mann.tasks.classification import Classification, Tally
+from mann.tasks.base import Network
+from mann.tasks.classification import Arrangement, Classification, Tally
 from mann.tasks.pool import PoolConfig
 
 HEAVIEST = 20.0  # a step that is rarer than one in so many counts no more than that
+TAUGHT = 0.75  # of the classes of a pool, in a quiz
+CONTRAST_STRENGTH = 18.0  # of the softmax over cosines; learnt, it came to 17 to 23
+
+
+class Contrasted(NamedTuple):
+    """What a network said, and what the contrast of its keys costs."""
+
+    outputs: Float[Array, "batch time size"]
+    contrast: Float[Array, "batch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +45,25 @@ class ManyThings(Classification, kind="many"):
     """The smallest number of classes in an episode; numbers are even on a logarithmic scale."""
     crowded: float = 0.0
     """Share of the episodes that have all `classes`: where there is most to be mistaken for, most is learnt."""
+    quizzed: float = 0.0
+    """Share of the episodes from a pool that are a quiz: most classes of the pool are taught once each, and then
+    other drawings of them are asked about, and drawings of classes that were not taught; no answer is told."""
+    contrast: float = 0.0
+    """Weight of a further loss on the keys of a pool's pictures: that each be found among all classes of the pool
+    by any one other drawing of its class (`contrast_loss`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_range("The share of quizzes", self.quizzed, 0.0, 1.0)
+        check_range("The weight of the contrast", self.contrast, 0.0, 1e6)
+        if self.contrast and not (self.pool.episodes and self.pool.drawings > 1):
+            raise MannError("A contrast needs a pool with two drawings per class: set task.pool.episodes.")
+        if self.quizzed and not (self.pool.episodes and self.pool.drawings > 1):
+            raise MannError("A quiz needs a pool with two drawings per class: set task.pool.episodes.")
+        if self.quizzed and self.steps <= self.taught:
+            raise MannError(
+                f"A quiz of {self.taught} things leaves nothing to ask in {self.steps} steps: raise task.length."
+            )
         check_range("The fewest classes in an episode", self.fewest, 1, self.classes)
         check_range("The share of crowded episodes", self.crowded, 0.0, 1.0)
         if self.labels != "strings":
@@ -69,8 +96,59 @@ class ManyThings(Classification, kind="many"):
             many = jnp.where(crowded, self.classes, many)
         return jnp.stack([jnp.minimum(many, self.classes), jnp.asarray(self.steps)])
 
-    def loss(self, outputs: Float[Array, "batch time size"], episodes: Episode) -> Float[Array, "batch"]:
-        """Letters of classes that were seen before, and known or new at every step, in nats per step."""
+    @property
+    def taught(self) -> int:
+        """Classes that are taught in a quiz."""
+        return math.ceil(TAUGHT * self.pool.classes)
+
+    def _arrange(
+        self, key: PRNGKeyArray, alike: Int[Array, "classes"], size: Int[Array, "2"] | None
+    ) -> Arrangement:
+        ordinary = super()._arrange(key, alike, size)
+        if not self.quizzed:
+            return ordinary
+        ordinary = ordinary._replace(told=jnp.ones(self.steps, bool))
+        is_quiz = jax.random.bernoulli(jax.random.fold_in(key, 2), self.quizzed)
+        quiz = self._quiz(jax.random.fold_in(key, 3))
+        return jax.tree.map(lambda a, b: jnp.where(is_quiz, a, b), quiz, ordinary)
+
+    def _quiz(self, key: PRNGKeyArray) -> Arrangement:
+        """Drawing 0 of every class that is taught, then the others of these, and all of those that are not."""
+        class_key, step_key, label_key = jax.random.split(key, 3)
+        drawings, classes = self.pool.drawings, self.pool.classes
+        rank = jnp.repeat(jax.random.permutation(class_key, classes), drawings)  # of each picture's class
+        is_taught = rank < self.taught
+        is_lesson = is_taught & (jnp.arange(classes * drawings) % drawings == 0)
+        priority = jax.random.uniform(step_key, rank.shape) + jnp.where(is_lesson, 0.0, 1.0)
+        places = jnp.resize(jnp.argsort(priority), (self.steps,)).astype(jnp.int32)
+        step = jnp.arange(self.steps)
+        told = step < self.taught
+        codes = sample_distinct(jax.random.uniform(label_key, (classes,)), self.label_code.capacity)
+        which = rank[places].astype(jnp.int32)
+        instances = jnp.where(told | ~is_taught[places], 1, 2).astype(jnp.int32)
+        targets = self.label_code.encode(codes)[which]
+        return Arrangement(places, targets, which, instances, step < classes * drawings, told)
+
+    def unroll(self, network: Network, episodes: Episode, state: Any = None) -> tuple[Any, Any]:
+        labels, inputs = episodes.targets, episodes.inputs
+        if episodes.told is not None:
+            labels = jnp.where(episodes.told[..., None], labels, 0.0)
+        if not (self.contrast and isinstance(inputs, SharedPictures)):
+            outputs, last, _ = network.unroll_batch(inputs, time_offset(labels), state)
+            return outputs, last
+        model = cast(Any, network)  # a `Model`: its parts are asked
+        encoded = model.encode(inputs.pictures)
+        contrast = jax.vmap(lambda keys: contrast_loss(keys, self.pool.drawings))(model.memory.embed(encoded))
+        outputs, last, _ = network.unroll_batch(Encoded(inputs.spread(encoded)), time_offset(labels), state)
+        return Contrasted(outputs, jnp.repeat(contrast, len(labels) // len(contrast))), last
+
+    def loss(
+        self, outputs: Float[Array, "batch time size"] | Contrasted, episodes: Episode
+    ) -> Float[Array, "batch"]:
+        """Letters of classes that were seen before, and known or new at every step, in nats per step; and the
+        contrast of a pool, for each of its episodes."""
+        if isinstance(outputs, Contrasted):
+            return self.loss(outputs.outputs, episodes) + self.contrast * outputs.contrast
         losses = jnp.where(episodes.mask, self._losses(outputs, episodes), 0.0)
         return jnp.sum(losses, axis=-1) / jnp.sum(episodes.mask, axis=-1).astype(losses.dtype)
 
@@ -85,7 +163,17 @@ class ManyThings(Classification, kind="many"):
         total = 1 + jnp.max(jnp.where(episodes.mask, episodes.classes, 0), axis=-1, keepdims=True)
         shared = isinstance(episodes.inputs, SharedPictures)
         weights = even_odds(is_new, total, self.pool.drawings if shared else 0)
+        if episodes.told is not None:
+            is_quiz = ~jnp.all(episodes.told, axis=-1, keepdims=True)
+            asked = jnp.where(episodes.told, 0.0, self._even_odds_in_quiz(is_new))
+            weights = jnp.where(is_quiz, asked, weights)
         return letters + weights * self.output.new_nll(outputs, is_new)
+
+    def _even_odds_in_quiz(self, is_new: Bool[Array, "*batch time"]) -> Float[Array, "*batch time"]:
+        """Weights under which new and known are equally likely whenever something is asked."""
+        known = self.taught * (self.pool.drawings - 1)
+        new = (self.pool.classes - self.taught) * self.pool.drawings
+        return jnp.where(is_new, 0.5 * (known + new) / max(new, 1), 0.5 * (known + new) / known)
 
     def score(self, record: dict[str, Any]) -> float:
         return -float(record["held_out_loss"])
@@ -95,14 +183,38 @@ class ManyThings(Classification, kind="many"):
     ) -> "ManyThings":
         # With a number of classes, that many in every episode.
         length = length or (0 if classes else self.length)
-        changed = dataclasses.replace(self, length=length, alphabets=alphabets or self.alphabets)
+        changed = dataclasses.replace(
+            self, length=length, alphabets=alphabets or self.alphabets, quizzed=0.0, contrast=0.0
+        )
         if not classes:
             return changed
         return dataclasses.replace(changed, classes=classes, fewest=classes, pool=PoolConfig())
 
     def smallest(self) -> "ManyThings":
         few = min(self.classes, 6)
-        return dataclasses.replace(self, classes=few, fewest=min(self.fewest, few), length=2 * few)
+        return dataclasses.replace(
+            self, classes=few, fewest=min(self.fewest, few), length=2 * few, quizzed=0.0, contrast=0.0
+        )
+
+
+def contrast_loss(keys: Float[Array, "pictures width"], drawings: int) -> Float[Array, ""]:
+    """−log p of a picture's class among all, where each class shows one drawing, over all choices of that one.
+
+    p is a softmax over cosines. Letters of a label leave a class that shares some of them half right; here it is
+    wrong.
+
+    Args:
+        keys: of the pictures of a pool, class by class.
+        drawings: of each class.
+    """
+    keys = normalise(keys)
+    classes = len(keys) // drawings
+    logits = CONTRAST_STRENGTH * (keys @ keys.T).reshape(len(keys), classes, drawings)
+    log_p = jax.nn.log_softmax(logits, axis=1)
+    own, number = jnp.divmod(jnp.arange(len(keys)), drawings)
+    right = jnp.take_along_axis(log_p, own[:, None, None], axis=1)[:, 0]
+    others = number[:, None] != jnp.arange(drawings)[None]  # a picture is not compared with itself
+    return -jnp.sum(jnp.where(others, right, 0.0)) / (len(keys) * (drawings - 1))
 
 
 def even_odds(

@@ -34,17 +34,19 @@ def _encode(levels: UInt8[np.ndarray, "..."]) -> str:
 
 
 def shown_slots(trace: MemoryTrace) -> Int[np.ndarray, "shown"]:
-    """All slots, or those of a larger memory that matter most: read or written now, then the most used.
-
-    A memory without usage is judged by what its slots hold.
-    """
+    """All slots, or those of a larger memory that matter most: read or written now, then the most used."""
     total = trace.memory.shape[0]
     if total <= MOST_SLOTS:
         return np.arange(total)
     now = np.asarray(trace.read_weights).mean(axis=0) + np.asarray(trace.write_weights).sum(axis=0)
-    used = np.abs(np.asarray(trace.memory)).max(axis=1) if trace.usage is None else np.asarray(trace.usage)
-    importance = used / max(float(used.max()), 1e-9) + np.where(now > NOTICED, 1 + now, 0)
+    importance = _usage(trace) + np.where(now > NOTICED, 1 + now, 0)
     return np.sort(np.argsort(-importance, kind="stable")[:MOST_SLOTS])
+
+
+def _usage(trace: MemoryTrace) -> Float[np.ndarray, "slots"]:
+    """Relative to the largest; of a memory without usage, how much its slots hold."""
+    used = np.abs(np.asarray(trace.memory)).max(axis=1) if trace.usage is None else np.asarray(trace.usage)
+    return used / max(float(used.max()), 1e-9)
 
 
 def encode_weights(trace: MemoryTrace | None, total: int = 0) -> dict[str, Any] | None:
@@ -64,9 +66,7 @@ def _encode_slots(trace: MemoryTrace, slots: Int[np.ndarray, "shown"], total: in
     reads, writes = np.asarray(trace.read_weights), np.asarray(trace.write_weights)
     shares[0, :count] = reads.sum(axis=0)[slots] / len(reads)
     shares[1, :count] = writes.sum(axis=0)[slots]
-    if trace.usage is not None:
-        usage = np.asarray(trace.usage)
-        shares[2, :count] = usage[slots] / max(float(usage.max()), 1e-9)
+    shares[2, :count] = _usage(trace)[slots]
     levels = np.minimum(np.maximum(np.rint(255 * shares), 0), 255).astype(np.uint8)
     read, write, used = map(_encode, levels)
     return {

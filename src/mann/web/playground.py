@@ -24,6 +24,7 @@ from mann.web.requests import (
     check_label,
     read_label,
     read_picture,
+    read_pixels,
     read_seconds,
     read_threshold,
     read_version,
@@ -87,11 +88,14 @@ class Playground:
             "model": Path(self.learner.model).name,
             "capacity": min(self.learner.capacity, MOST_SYMBOLS),
             "slots": self._slots,
+            "side": self.learner.format.side if self.learner.format.channels == 1 else None,
             **session.snapshot(),
         }
 
     def drawing(self, body: dict[str, Any]) -> Prepared:
-        """The drawing of a request, as the network sees it."""
+        """The drawing of a request, as the network sees it; the page may have found that out already."""
+        if "pixels" in body:
+            return read_pixels(body, self.learner.format)
         return self.learner.prepare(read_picture(body), "the drawing")
 
     async def predict(self, cookie: str | None, content: dict[str, Any] | Prepared) -> dict[str, Any]:

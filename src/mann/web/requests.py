@@ -10,7 +10,10 @@ from PIL import Image
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from mann.data.images import PictureFormat
 from mann.errors import MannError
+from mann.online import Prepared
+from mann.online.page import from_levels
 
 MOST_BYTES = 200_000  # of a request
 MOST_FILE_BYTES = 4_000_000  # of one with a file of what was taught
@@ -72,6 +75,17 @@ def read_picture(body: dict[str, Any]) -> Image.Image:
     if picture.width * picture.height > MOST_PIXELS:
         raise MannError("The drawing is too large: send one of at most a million pixels.")
     return picture
+
+
+def read_pixels(body: dict[str, Any], pictures: PictureFormat) -> Prepared:
+    """A drawing as the network sees it: levels of ink, one byte per pixel."""
+    try:
+        levels = base64.b64decode(body.get("pixels", ""), validate=True)
+    except (TypeError, ValueError):
+        raise MannError("The pixels of the drawing are not bytes in base64.") from None
+    if not levels.strip(b"\0"):
+        raise MannError("The drawing is blank: draw something first.")
+    return from_levels(levels, pictures)
 
 
 def is_small(picture: bytes) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from mann.data.render import downscale_matrix
 from mann.errors import MannError
 from mann.export.graph import Graph, Node, trace_step
 from mann.export.graph import Value as GraphValue
@@ -19,8 +18,8 @@ from mann.trained import Trained
 SMALL = 256  # numbers of an array from which on it is kept in half precision
 LARGEST = 5_000_000  # bytes of the whole site
 SERVED = (  # files of the server's page
-    *("app.js", "asking.js", "common.js", "example.js", "explain.js", "memory.js", "pad.js", "pictures.js"),
-    *("play.js", "session.js", "symbols.js", "icon.svg", "style.css"),
+    *("app.js", "asking.js", "common.js", "drawing.js", "example.js", "explain.js", "memory.js", "pad.js"),
+    *("pictures.js", "play.js", "session.js", "statistics.js", "symbols.js", "icon.svg", "style.css"),
 )
 PARAMETERS = (
     *("broadcast_dimensions", "permutation", "start_indices", "strides", "axis", "axes", "dimension"),
@@ -114,11 +113,9 @@ def pack_graph(graph: Graph, about: dict[str, Any]) -> tuple[dict[str, Any], byt
             "shape": list(array.shape),
         }
 
-    side = about["side"]
-    matrix = downscale_matrix(105, side)
     constants = {name: add(array, True) for name, array in graph.constants.items()}
     packed = {
-        "about": about | {"downscale": np.round(matrix, 7).ravel().tolist()},
+        "about": about,
         "inputs": [value.name for value in graph.inputs],
         "outputs": [value.name for value in graph.outputs],
         "values": _values(graph),

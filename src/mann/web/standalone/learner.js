@@ -9,7 +9,7 @@ const MOST_SLOTS = 128, NOTICED = 0.01; // as in mann.web.encoding
 const FORMAT = "mann page 1";
 
 const base64 = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
-const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+export const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
 /** Numbers from 0 to `largest` as bytes in base64. */
 const levels = (values, largest = 1) => base64(Uint8Array.from(values, (value) =>
@@ -181,7 +181,7 @@ export class Learner {
     const labels = [...this.codes.keys()];
     return {
       id: this.id, model: this.about.model, capacity: Math.min(this.about.capacity, MOST_SYMBOLS), taught: this.shown,
-      standalone: true, slots: this.slots,
+      standalone: true, slots: this.slots, side: this.about.side,
       version: this.version, novelty: { threshold: this.from, own: this.threshold !== null },
       symbols: labels.map((label) => {
         const own = this.examples.flatMap((example, i) => (example.label === label ? [[i + 1, example]] : []));
@@ -203,7 +203,7 @@ export class Learner {
   /** Where a step read (mean over heads) and wrote (sum over heads), and the usage relative to its largest. */
   weights(trace) {
     if (trace.encoded) return trace.encoded;
-    const reads = rowsOf(trace.read_weights, this.slots), usage = trace.usage ?? new Float32Array(this.slots);
+    const reads = rowsOf(trace.read_weights, this.slots), usage = trace.usage ?? largest(trace.memory, this.slots);
     const slots = this.shownSlots(trace), pick = (values) => slots.map((slot) => values[slot]);
     return {
       slots: this.slots, shown: slots.length === this.slots ? null : slots,
@@ -218,8 +218,7 @@ export class Learner {
     if (this.slots <= MOST_SLOTS) return all;
     const reads = rowsOf(trace.read_weights, this.slots), writes = sum(rowsOf(trace.write_weights, this.slots));
     const now = sum(reads).map((share, slot) => share / reads.length + writes[slot]);
-    const held = () => largest(trace.memory, this.slots);
-    const used = trace.usage ?? held(), top = Math.max(...used, 1e-9);
+    const used = trace.usage ?? largest(trace.memory, this.slots), top = Math.max(...used, 1e-9);
     const importance = all.map((slot) => used[slot] / top + (now[slot] > NOTICED ? 1 + now[slot] : 0));
     return all.sort((a, b) => importance[b] - importance[a] || a - b).slice(0, MOST_SLOTS).sort((a, b) => a - b);
   }

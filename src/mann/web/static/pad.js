@@ -1,7 +1,8 @@
 // The drawing area: mouse, touch, pen and keyboard. Strokes are kept as points between 0 and 1.
 
+import { seenOn, SIDE } from "./drawing.js";
+
 const PEN = 0.03; // of the side, as the pens of the training data
-const EXPORT = 105; // pixels per side of what is sent, as the training data
 const FILL = 0.62; // of the side that a drawing fills when it is sent, as characters of the training data do
 const MOST_LETTERS = 150_000; // of a picture that is sent, in base64
 
@@ -155,14 +156,23 @@ export class Pad {
     }
   }
 
-  /** The drawing as a PNG in base64: centred, and scaled to the size that the network is used to; a picture as it is. */
+  /** What is sent: a drawing as a network of so many grey pixels per side sees it, where that is known; else a PNG. */
+  content(side) {
+    return this.picture || !side ? { image: this.png() } : { pixels: seenOn(this.drawing(), side) };
+  }
+
+  /** A PNG in base64: of a picture as it is. */
   png() {
-    if (this.picture) return this.pictureAsPng();
+    return this.picture ? this.pictureAsPng() : this.drawing().toDataURL("image/png").split(",")[1];
+  }
+
+  /** What was drawn, on a canvas of its own: centred, and scaled to the size that the network is used to. */
+  drawing() {
     const canvas = document.createElement("canvas");
-    canvas.width = canvas.height = EXPORT;
-    const context = canvas.getContext("2d", { alpha: false });
+    canvas.width = canvas.height = SIDE;
+    const context = canvas.getContext("2d", { alpha: false, willReadFrequently: true });
     context.fillStyle = "#fff";
-    context.fillRect(0, 0, EXPORT, EXPORT);
+    context.fillRect(0, 0, SIDE, SIDE);
     const points = this.strokes.flat();
     const range = (axis) => {
       const values = points.map((point) => point[axis]);
@@ -173,9 +183,9 @@ export class Pad {
     const dot = extent < 0.05; // it stays a dot, of a thick pen: a thin one's is hardly seen in 20×20 pixels
     const scale = dot ? 1 : Math.min(2.5, FILL / extent);
     const middle = [(left + right) / 2, (top + bottom) / 2];
-    const place = (point) => point.map((value, i) => EXPORT * (0.5 + scale * (value - middle[i])));
-    this.ink(context, EXPORT, place, dot ? 2 * PEN : PEN);
-    return canvas.toDataURL("image/png").split(",")[1];
+    const place = (point) => point.map((value, i) => SIDE * (0.5 + scale * (value - middle[i])));
+    this.ink(context, SIDE, place, dot ? 2 * PEN : PEN);
+    return canvas;
   }
 
   /** As large as may be sent. */

@@ -14,7 +14,7 @@ const DOUBLE_CLICK = 600; // milliseconds
 const SETTLE = 150; // milliseconds after the threshold was moved
 const LONG = 14; // letters of a name that is set smaller, so that it stays on one line
 
-let pad, drawing = 0, timer = null, running = false, wanted = false, strip = null, slots = 128;
+let pad, drawing = 0, timer = null, running = false, wanted = false, strip = null, slots = 128, side = null;
 let teaching = false, taughtAt = -Infinity, settling = null;
 let latest = null; // the answer that is shown
 
@@ -113,7 +113,7 @@ async function predict() {
   while (wanted && !pad.empty) {
     wanted = false;
     const asked = drawing;
-    const answer = await attempt(() => ask("/api/predict", { image: pad.png() }));
+    const answer = await attempt(() => ask("/api/predict", pad.content(side)));
     if (!answer) break;
     if (asked === drawing) showGuess(answer);
     await check(answer);
@@ -155,7 +155,7 @@ function showGuess(answer) {
     }
   }
   if (answer.memory) {
-    strip = { ...answer.memory, written: strip ? written(strip) : null };
+    strip = reading(answer);
     paintStrip();
   }
   if (answer.because && answer.ranked.length) $("#because").textContent = reason(answer);
@@ -170,7 +170,7 @@ async function teach(label) {
     return;
   }
   teaching = true;
-  const answer = await attempt(() => change("/api/learn", { image: pad.png(), label }));
+  const answer = await attempt(() => change("/api/learn", { ...pad.content(side), label }));
   teaching = false;
   if (!answer) return;
   taughtAt = performance.now();
@@ -196,11 +196,16 @@ function showSession(session) {
   }
   strip = session.memory;
   slots = session.slots;
+  side = session.side;
+  if (latest?.memory && latest.version === session.version) strip = reading(latest); // it is still on the pad
   paintStrip();
 }
 
 /** Where the last example was written, by slot: a prediction shows it too, and may show other slots. */
 const written = (of) => of.written ?? new Map(shownSlots(of).map((slot, i) => [slot, shares(of.write)[i]]));
+
+/** What an answer read, with where the last example was written. */
+const reading = ({ memory }) => ({ ...memory, written: strip ? written(strip) : null });
 
 function paintStrip() {
   const canvas = $("#strip");
