@@ -128,7 +128,7 @@ def test_a_misspelt_command_gets_a_suggestion(wrong, right, capsys):
         (["train", "glyphs-5", "--model.memory.slots", "16000000"], "or a smaller model"),
         (["eval", "gp-1d", "--episodes", "1" + 20 * "0"], "must be at most 1000000"),
         (["data", "glyphs", "--seed", "-1"], "seed must lie between"),
-        (["data", "glyphs", "--path", "somewhere"], "unknown field 'path'"),
+        (["data", "glyphs", "--path", "somewhere"], "no choice of path"),
         (["eval", "nothing-of-that-name"], "no model 'nothing-of-that-name'"),
         (["data", "folder"], "needs its path"),
         (["data", "folder", "--path", "nowhere"], "nowhere"),

@@ -47,19 +47,20 @@ def main(arguments: list[str]) -> int:
 
     changes = {name: value for name in ("path", "classes", "side") if (value := getattr(options, name))}
     config = data_config(options.name)
+    for name in changes:
+        if name not in {field.name for field in dataclasses.fields(config)}:
+            raise MannError(f"The data set {options.name!r} has no choice of {name}: leave --{name} out.")
     config = from_dict(type(config), to_dict(config) | changes, "data")
     images = config.load()
     parts = config.divide(len(images))
     counts = images.counts
     each = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()}–{counts.max()}"
-    ink = images.images.mean(dtype=float) / images.ink
     print(f"{images.name}: {len(images)} classes, {each} drawings of each, {int(counts.sum())} in all")
     print(f"training classes 1–{parts.validation}, test classes {parts.validation + 1}–{len(images)}")
     height = images.images.shape[2]
-    colour = "colour, " if images.format.channels > 1 else ""
-    print(
-        f"{height}×{height} pixels, {colour}{100 * ink:.1f} % ink; the network sees {images.side}×{images.side}"
-    )
+    what = f"{100 * images.images.mean(dtype=float) / images.ink:.1f} % ink"
+    what = "colour" if images.format.channels > 1 else what
+    print(f"{height}×{height} pixels, {what}; the network sees {images.side}×{images.side}")
     if options.sheet:
         from mann.figures.sheet import draw_sheet
 
