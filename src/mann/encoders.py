@@ -81,8 +81,7 @@ class NoEncoder(EncoderConfig, kind="none"):
     """The controller sees the pixels themselves, as in the paper."""
 
     framed: bool = False
-    """First move the ink to the middle of the picture and bring it to the usual size (`frame`): not as
-    in the paper."""
+    """First move the ink to the middle and bring it to the usual size (`frame`), which the paper does not."""
 
     def build(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> "Identity":
         _check_framed(self.framed, shape)
@@ -110,8 +109,7 @@ class MLPConfig(EncoderConfig, kind="mlp"):
     features: int = 256
     """Numbers that come out."""
     framed: bool = False
-    """First move the ink to the middle of the picture and bring it to the usual size (`frame`): no layer knows that
-    a picture which is shifted is the same."""
+    """First move the ink to the middle and bring it to the usual size (`frame`): no layer knows of shifts."""
 
     def __post_init__(self) -> None:
         for field, most in (("hidden", 2**16), ("layers", MOST_LAYERS), ("features", 2**16)):

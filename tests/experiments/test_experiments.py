@@ -156,7 +156,7 @@ def test_the_page_shows_every_experiment_with_its_figures(smoke, tmp_path):
     for name in EXPERIMENTS:
         assert f"`mann reproduce {name} --scale full`" in page
     pictures = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line.startswith("![")]
-    assert len(pictures) == 14
+    assert len(pictures) == 15
     for picture in pictures:
         with Image.open(tmp_path / picture) as image:
             assert image.width > 500

@@ -46,11 +46,9 @@ class ManyThings(Classification, kind="many"):
     crowded: float = 0.0
     """Share of the episodes that have all `classes`: where there is most to be mistaken for, most is learnt."""
     quizzed: float = 0.0
-    """Share of the episodes from a pool that are a quiz: most classes of the pool are taught once each, and then
-    other drawings of them are asked about, and drawings of classes that were not taught; no answer is told."""
+    """Share of the episodes from a pool that teach most of its classes once, then ask, and tell no answer."""
     contrast: float = 0.0
-    """Weight of a further loss on the keys of a pool's pictures: that each be found among all classes of the pool
-    by any one other drawing of its class (`contrast_loss`)."""
+    """Weight of a further loss: each picture of a pool must be found by any one other of its class."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
