@@ -112,6 +112,6 @@ def test_weights_do_on_test_classes_what_their_card_says(name, monkeypatch, shar
     for ours, card in zip(
         result.instances, trained.description["card"]["evaluation"]["instances"], strict=True
     ):
-        # Thirty comparisons: some 95 % intervals of a few episodes miss by a little.
+        # Sixty comparisons: some 95 % intervals of a few episodes miss by a little.
         spread = (ours.high - ours.low + card["high"] - card["low"]) / 2
-        assert abs(ours.value - card["accuracy"]) <= 1.5 * spread
+        assert abs(ours.value - card["accuracy"]) <= 2 * spread
