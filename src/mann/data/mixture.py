@@ -9,9 +9,8 @@ from PIL import Image
 from mann.data import DataConfig
 from mann.data.images import ImageSet, PictureFormat
 
-_sizes: dict[
-    DataConfig, int
-] = {}  # classes of the sources that were read: to divide them takes no more than that
+# Classes of the sources that were read: to divide them takes no more than that.
+_sizes: dict[DataConfig, int] = {}
 
 
 def mix(sources: Sequence[DataConfig], form: PictureFormat, drawings: int, whole: bool) -> ImageSet:
