@@ -180,7 +180,11 @@ def _check_framed(framed: bool, shape: tuple[int, ...]) -> None:
 
 def frame_inputs(x: Float[Array, "*batch inputs"], shape: tuple[int, ...]) -> Float[Array, "*batch inputs"]:
     """`frame` for pictures of a shape that come flattened."""
-    return frame(x.reshape(-1, *shape)).reshape(x.shape)
+    pictures = x.reshape(-1, *shape)
+    # By a loop over two halves: else the compiler makes the drawing of the pictures a part of every sum over them.
+    half = max(1, len(pictures) // 2)
+    framed = jax.lax.map(lambda picture: frame(picture[None])[0], pictures, batch_size=half)
+    return framed.reshape(x.shape)
 
 
 @dataclasses.dataclass(frozen=True)
