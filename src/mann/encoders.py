@@ -181,9 +181,11 @@ def _check_framed(framed: bool, shape: tuple[int, ...]) -> None:
 def frame_inputs(x: Float[Array, "*batch inputs"], shape: tuple[int, ...]) -> Float[Array, "*batch inputs"]:
     """`frame` for pictures of a shape that come flattened."""
     pictures = x.reshape(-1, *shape)
-    # By a loop over two halves: else the compiler makes the drawing of the pictures a part of every sum over them.
-    half = max(1, len(pictures) // 2)
-    framed = jax.lax.map(lambda picture: frame(picture[None])[0], pictures, batch_size=half)
+    if half := len(pictures) // 2:
+        # By a loop over two halves: else the compiler draws the pictures anew for every sum over them.
+        framed = jax.lax.map(lambda picture: frame(picture[None])[0], pictures, batch_size=half)
+    else:
+        framed = frame(pictures)
     return framed.reshape(x.shape)
 
 
