@@ -5,7 +5,7 @@ from typing import Any
 
 from mann.baselines.autoencoder import AutoencoderConfig
 from mann.controllers import FeedForwardConfig
-from mann.encoders import ConvConfig
+from mann.encoders import ConvConfig, NoEncoder
 from mann.experiments.entries import Condition, Neighbours, Network
 from mann.experiments.scales import Scale, at_scale
 from mann.memory import NoMemoryConfig, NTMConfig
@@ -90,6 +90,20 @@ def network(
 def network_100k(setting: str, scale: Scale, seed: int = 0) -> Network:
     """The MANN trained for exactly 100 000 episodes, with the schedule fitted to them."""
     return network(setting, "mann", scale, seed, suffix="-100k", updates=PAPER_UPDATES)
+
+
+def framed(setting: str, scale: Scale, seed: int = 0) -> Network:
+    """Beyond the paper: the same MANN, its pixels framed first."""
+    return network(
+        setting,
+        "mann",
+        scale,
+        seed,
+        suffix="-framed",
+        label="MANN, LSTM, framed pixels",
+        model__encoder=NoEncoder(framed=True),
+        model__precision="auto",
+    )
 
 
 def convolutional(setting: str, scale: Scale) -> Network:

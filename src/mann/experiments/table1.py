@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from mann.experiments.entries import Entry
 from mann.experiments.experiment import Experiment
-from mann.experiments.networks import MODELS, READINGS, convolutional, network, network_100k, seeds
+from mann.experiments.networks import MODELS, READINGS, convolutional, framed, network, network_100k, seeds
 from mann.experiments.records import Records, Table
 from mann.experiments.scales import Scale
 from mann.experiments.tables import (
@@ -37,6 +37,7 @@ def entries(scale: Scale) -> list[Entry]:
         *(network_100k(SETTING, scale, seed) for seed in seeds(scale)),
         network(SETTING, "lstm", scale),
         network(SETTING, "feedforward", scale),
+        *(framed(SETTING, scale, seed) for seed in seeds(scale)),
         convolutional(SETTING, scale),
     ]
 

@@ -114,9 +114,12 @@ def short_run(records: Records, setting: str) -> str:
 
 
 def beyond(records: Records, setting: str) -> list[list[str]]:
-    """What the paper does not have: the convolutional encoder."""
-    runs = of_model(records, setting, "mann", "-conv")
-    return comparison(runs[0]["label"], runs, None, "", training_cost(runs)) if runs else []
+    """What the paper does not have: framed pixels and the convolutional encoder."""
+    rows = []
+    for suffix in ("-framed", "-conv"):
+        if runs := of_model(records, setting, "mann", suffix):
+            rows += comparison(runs[0]["label"], runs, None, "", training_cost(runs))
+    return rows
 
 
 def stated_rates(records: Records) -> str:
