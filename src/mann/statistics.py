@@ -1,7 +1,8 @@
 """Means and proportions over episodes, with 95 % intervals."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -15,6 +16,25 @@ class Interval(NamedTuple):
     low: float
     high: float
     samples: int
+
+
+def or_none(value: float) -> float | None:
+    """The value; None for NaN, which JSON does not have."""
+    return None if math.isnan(value) else value
+
+
+def instances_to_json(instances: Sequence[Interval]) -> list[dict[str, Any]]:
+    """Accuracy with its interval and number of samples, for the 1st, 2nd, … instance."""
+    return [
+        {
+            "instance": number,
+            "accuracy": or_none(cell.value),
+            "low": or_none(cell.low),
+            "high": or_none(cell.high),
+            "count": cell.samples,
+        }
+        for number, cell in enumerate(instances, start=1)
+    ]
 
 
 def wilson_by_episode(

@@ -34,6 +34,37 @@ CREATE TABLE lessons (
 """
 
 
+def create_database(path: Path, schema: str, application: int, version: int) -> None:
+    """An empty file with these tables, written under another name first: nobody ever sees half of it.
+
+    If another process was faster, its file stays.
+
+    Args:
+        path: of the file; its folder is made if there is none.
+        schema: statements that create the tables.
+        application: for the file's application_id.
+        version: for its user_version.
+
+    Raises:
+        OSError: if it cannot be written.
+        sqlite3.Error: if it cannot be filled.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # what is drawn is private
+        with contextlib.closing(sqlite3.connect(draft)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(schema)
+            connection.execute(f"PRAGMA application_id = {application}")
+            connection.execute(f"PRAGMA user_version = {version}")
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
 class SQLiteStore:
     """A file that threads and processes of one machine may share.
 
@@ -60,23 +91,10 @@ class SQLiteStore:
             raise StoreError(f"{path} was written by a newer version of mann: update this one.")
 
     def _create(self) -> None:
-        """Write an empty file under another name first: nobody ever sees half of it."""
-        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
         try:
-            draft.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # what is drawn is private
-            with contextlib.closing(sqlite3.connect(draft)) as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(SCHEMA)
-                connection.execute(f"PRAGMA application_id = {APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-            with contextlib.suppress(FileExistsError):  # another process was faster
-                os.link(draft, self.path)
+            create_database(self.path, SCHEMA, APPLICATION, FORMAT)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"The file of learners {self.path} cannot be created: {error}.") from None
-        finally:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

@@ -23,7 +23,7 @@ from mann.errors import MannError, check_range
 from mann.metrics import InstanceCounts, accuracy_by_instance, count_by_instance
 from mann.outputs import Letters, LettersOrAsk, LettersOrNew
 from mann.paper import PaperRow
-from mann.statistics import Interval, mean_by_episode, wilson_by_episode
+from mann.statistics import Interval, mean_by_episode, or_none, wilson_by_episode
 from mann.tasks.base import Network, ResultTable, Stage
 from mann.tasks.classification import Classification
 
@@ -309,8 +309,8 @@ class Asking(Classification, kind="asking"):
             "held_out_loss": float(np.mean(np.asarray(tally.nll, np.float64))),
             "reward": result.reward.value,
             "requests": result.requests.value,
-            "precision": None if math.isnan(result.precision.value) else result.precision.value,
-            "accuracy": [None if math.isnan(cell.value) else cell.value for cell in result.accuracy],
+            "precision": or_none(result.precision.value),
+            "accuracy": [or_none(cell.value) for cell in result.accuracy],
         }
 
     def score(self, record: dict[str, Any]) -> float:
@@ -390,7 +390,7 @@ class AskingResult:
                     "high": right.high,
                     "count": right.samples,
                     "requests": asked.value,
-                    "precision": None if math.isnan(answers.value) else answers.value,
+                    "precision": or_none(answers.value),
                     "reward": self._reward(right, asked),
                 }
                 for number, (right, asked, answers) in enumerate(self._cells(), start=1)
@@ -427,4 +427,4 @@ class AskingResult:
 
 def _cell(interval: Interval) -> dict[str, float | None]:
     numbers = {"value": interval.value, "low": interval.low, "high": interval.high}
-    return {name: None if math.isnan(value) else value for name, value in numbers.items()}
+    return {name: or_none(value) for name, value in numbers.items()}

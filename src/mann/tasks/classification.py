@@ -20,7 +20,7 @@ from mann.labels import STRINGS, LabelCode, one_hot
 from mann.metrics import InstanceCounts, accuracy_by_instance, count_by_instance
 from mann.outputs import Letters
 from mann.paper import PaperRow, paper_rows
-from mann.statistics import Interval
+from mann.statistics import Interval, instances_to_json, or_none
 from mann.tasks.alphabets import Alphabets, choose_classes
 from mann.tasks.base import ResultTable, Sources, Stage, Task, Unseen
 from mann.tasks.pool import PoolConfig
@@ -282,7 +282,7 @@ class Classification(Task, kind="classification"):
         by_instance = [cell.value for cell in accuracy_by_instance(tally.counts)]
         return {
             "held_out_loss": float(np.mean(np.asarray(tally.nll, np.float64))),
-            "accuracy": [None if math.isnan(value) else round(value, 6) for value in by_instance],
+            "accuracy": [or_none(round(value, 6)) for value in by_instance],
         }
 
     def score(self, record: dict[str, Any]) -> float:
@@ -354,16 +354,7 @@ class AccuracyByInstance:
             "labels": self.task.labels,
             "repeats": self.task.repeats,
             "first_instance_ceiling": self.task.first_instance_ceiling,
-            "instances": [
-                {
-                    "instance": number,
-                    "accuracy": None if math.isnan(cell.value) else cell.value,
-                    "low": None if math.isnan(cell.low) else cell.low,
-                    "high": None if math.isnan(cell.high) else cell.high,
-                    "count": cell.samples,
-                }
-                for number, cell in enumerate(self.instances, start=1)
-            ],
+            "instances": instances_to_json(self.instances),
         }
 
     def table(self, paper: list[PaperRow]) -> ResultTable:

@@ -20,7 +20,7 @@ from mann.episodes import Episode, choose_below, instance_numbers, sample_distin
 from mann.errors import MannError, check_range
 from mann.metrics import InstanceCounts, accuracy_by_instance
 from mann.paper import PaperRow
-from mann.statistics import CONFIDENCE, Interval, area_of_named
+from mann.statistics import CONFIDENCE, Interval, area_of_named, instances_to_json, or_none
 from mann.tasks.base import ResultTable, Stage, Task
 from mann.tasks.classification import MOST
 from mann.tasks.many import ManyThings
@@ -266,7 +266,7 @@ class Roaming(ManyThings, kind="roaming"):
         by_instance = [cell.value for cell in accuracy_by_instance(tally.counts)]
         return {
             "held_out_loss": float(np.mean(np.asarray(tally.nll, np.float64)[mask])),
-            "accuracy": [None if math.isnan(value) else round(value, 6) for value in by_instance],
+            "accuracy": [or_none(round(value, 6)) for value in by_instance],
             "average_precision": round(average_precision(tally), 6),
         }
 
@@ -326,18 +326,9 @@ class KnownOrNew:
         return {
             "context": self.task.context,
             "average_precision": self.area.value,
-            "low": None if math.isnan(self.area.low) else self.area.low,
-            "high": None if math.isnan(self.area.high) else self.area.high,
-            "instances": [
-                {
-                    "instance": number,
-                    "accuracy": None if math.isnan(cell.value) else cell.value,
-                    "low": None if math.isnan(cell.low) else cell.low,
-                    "high": None if math.isnan(cell.high) else cell.high,
-                    "count": cell.samples,
-                }
-                for number, cell in enumerate(self.instances, start=1)
-            ],
+            "low": or_none(self.area.low),
+            "high": or_none(self.area.high),
+            "instances": instances_to_json(self.instances),
         }
 
     def table(self, paper: list[PaperRow]) -> ResultTable:

@@ -4,7 +4,6 @@ import contextlib
 import csv
 import io
 import os
-import secrets
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 from mann.errors import MannError
 from mann.files import data_dir
+from mann.store.sqlite import create_database
 
 APPLICATION = int.from_bytes(b"mann")  # in the file's application_id
 FORMAT = 1  # in its user_version
@@ -85,21 +85,10 @@ class TrialStore:
             self._check(connection)
 
     def _create(self) -> None:
-        """Write an empty file under another name first: nobody ever sees half of it."""
-        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
         try:
-            draft.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.closing(sqlite3.connect(draft)) as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(SCHEMA)
-                connection.execute(f"PRAGMA application_id = {APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-            with contextlib.suppress(FileExistsError):  # another process was faster
-                os.link(draft, self.path)
+            create_database(self.path, SCHEMA, APPLICATION, FORMAT)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"The file of trials {self.path} cannot be created: {error}.") from None
-        finally:
-            draft.unlink(missing_ok=True)
 
     def _check(self, connection: sqlite3.Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
