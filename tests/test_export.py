@@ -18,6 +18,7 @@ from mann.export.graph import trace_step
 from mann.export.onnx import _run, _session, compare, export_onnx, make_start, make_step
 from mann.models import ModelConfig, build_model
 from mann.trained import Trained, save_trained
+from mann.web.site import write_site
 from tests.test_online import tiny
 
 MANY = mann.ManyThings(length=20)
@@ -69,6 +70,15 @@ def test_every_part_is_exported(model):
     labels[0] = 0
     expected = trained.model.unroll(jax.numpy.asarray(pictures), jax.numpy.asarray(labels)).outputs
     np.testing.assert_allclose(through_onnx(*onnx, pictures, labels), expected, atol=1e-4)
+
+
+def test_what_was_trained_in_bfloat16_is_exported_in_float32(tmp_path):
+    model = next(model for model in NETWORKS if model.memory.kind == "keyvalue")
+    model = dataclasses.replace(model, precision="bfloat16")
+    assert export_onnx(untrained(model), tmp_path / "onnx") < 1e-4
+    assert write_site(untrained(model), tmp_path / "web") > 0
+    constants = json.loads((tmp_path / "web/network.json").read_text())["constants"].values()
+    assert {one["dtype"] for one in constants} <= {"float32", "int32", "bool"}
 
 
 def test_what_the_export_does_not_know_is_refused(tmp_path, capsys):

@@ -18,7 +18,7 @@ from mann.export.graph import Graph, Node, Value, trace_step
 from mann.files import to_arrays, write_atomically, writing
 from mann.installation import install_command, version
 from mann.outputs import Letters
-from mann.trained import Trained
+from mann.trained import Trained, with_precision
 
 try:
     import onnx
@@ -62,6 +62,7 @@ def export_onnx(trained: Trained, folder: Path) -> float:
     Raises:
         MannError: if an operation is unknown to ONNX, or the two do not agree; nothing is written then.
     """
+    trained = with_precision(trained, "float32")  # whatever it was trained in
     graph = trace_step(trained.model)
     about = json.dumps(describe(trained, graph), indent=2)
     step, start = (model.SerializeToString() for model in (make_step(graph, about), make_start(graph)))

@@ -13,7 +13,7 @@ from mann.errors import MannError
 from mann.export.graph import Graph, Node, trace_step
 from mann.export.graph import Value as GraphValue
 from mann.files import write_atomically, writing
-from mann.trained import Trained
+from mann.trained import Trained, with_precision
 
 SMALL = 256  # numbers of an array from which on it is kept in half precision
 LARGEST = 5_000_000  # bytes of the whole site
@@ -67,7 +67,8 @@ def make_site(trained: Trained) -> dict[str, bytes]:
         "novelty": trained.novelty._asdict() if names.size > names.code.size else None,
         "side": pictures.side,
     }
-    graph, weights = pack_graph(trace_step(trained.model, memory=True), about)
+    model = with_precision(trained, "float32").model  # whatever it was trained in
+    graph, weights = pack_graph(trace_step(model, memory=True), about)
     static, standalone = (resources.files("mann") / "web" / place for place in ("static", "standalone"))
     files = {name: (static / name).read_bytes() for name in SERVED}
     files |= {path.name: path.read_bytes() for path in standalone.iterdir() if path.name.endswith(".js")}
