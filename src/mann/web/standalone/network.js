@@ -55,7 +55,8 @@ const TYPES = { float32: Float32Array, int32: Int32Array, bool: Uint8Array, uint
 
 const create = (value) => new TYPES[value.dtype](size(value.shape));
 
-// The commonest operations as loops of their own: calls to a function for every number take several times as long.
+// The commonest operations as loops of their own: calls to a function for every number take several times as long. They
+// are for float32 alone, since a loop that has seen arrays of other types is slower for all of them.
 const LOOPS = {
   add(a, b, result, i, j) { for (let k = 0; k < result.length; k++) result[k] = a[i[k]] + b[j[k]]; },
   sub(a, b, result, i, j) { for (let k = 0; k < result.length; k++) result[k] = a[i[k]] - b[j[k]]; },
@@ -68,6 +69,13 @@ const LOOPS = {
     }
   },
 };
+
+const SQUARE = ([input], [result]) => { for (let i = 0; i < result.length; i++) result[i] = input[i] * input[i]; };
+
+const MOVE = (input, output, places) => { for (let i = 0; i < output.length; i++) output[i] = input[places[i]]; };
+const MOVE_OTHERS = (input, output, places) => { for (let i = 0; i < output.length; i++) output[i] = input[places[i]]; };
+
+const isFloat = ({ dtype }) => dtype === "float32";
 
 /** Operations that change the shape alone, or nothing. */
 const NOTHING = ["reshape", "squeeze", "expand_dims", "copy"];
@@ -84,10 +92,10 @@ function runOf(places) {
   return run;
 }
 
-/** An operation that only moves numbers: to each place from `places`. */
-function gather(places) {
-  const run = runOf(places);
-  if (run < 16) return ([input], [output]) => { for (let i = 0; i < output.length; i++) output[i] = input[places[i]]; };
+/** An operation that only moves numbers of one type: to each place from `places`. */
+function gather(places, value) {
+  const run = runOf(places), move = isFloat(value) ? MOVE : MOVE_OTHERS;
+  if (run < 16) return ([input], [output]) => move(input, output, places);
   return ([input], [output]) => {
     for (let i = 0; i < output.length; i += run) output.set(input.subarray(places[i], places[i] + run), i);
   };
@@ -102,16 +110,16 @@ const PREPARE = {
   broadcast_in_dim([input], [output], { broadcast_dimensions: axes }) {
     const own = strides(input.shape), steps = output.shape.map(() => 0);
     axes.forEach((axis, i) => { steps[axis] = input.shape[i] === 1 ? 0 : own[i]; });
-    return gather(walk(output.shape, steps));
+    return gather(walk(output.shape, steps), output);
   },
   transpose([input], [output], { permutation }) {
     const own = strides(input.shape);
-    return gather(walk(output.shape, permutation.map((axis) => own[axis])));
+    return gather(walk(output.shape, permutation.map((axis) => own[axis])), output);
   },
   slice([input], [output], { start_indices: starts, strides: every }) {
     const own = strides(input.shape);
     const first = starts.reduce((sum, start, axis) => sum + start * own[axis], 0);
-    return gather(walk(output.shape, own.map((step, axis) => step * (every ? every[axis] : 1)), first));
+    return gather(walk(output.shape, own.map((step, axis) => step * (every ? every[axis] : 1)), first), output);
   },
   split([input], outputs, { axis }) {
     const own = strides(input.shape);
@@ -119,7 +127,7 @@ const PREPARE = {
     const moves = outputs.map((output) => {
       const places = walk(output.shape, own, first * own[axis]);
       first += output.shape[axis];
-      return gather(places);
+      return gather(places, output);
     });
     return (values, results) => moves.forEach((move, i) => move(values, [results[i]]));
   },
@@ -137,7 +145,7 @@ const PREPARE = {
   select_n([chooser, ...cases], [output]) {
     const places = cases.map((one) => stretch(one.shape, output.shape));
     const alike = places.every((one) => one === null) && size(chooser.shape) === size(output.shape);
-    if (alike && cases.length === 2) {
+    if (alike && cases.length === 2 && isFloat(output)) {
       return ([which, no, yes], [result]) => { for (let i = 0; i < result.length; i++) result[i] = which[i] ? yes[i] : no[i]; };
     }
     return ([which, ...values], [result]) => {
@@ -262,6 +270,27 @@ function best(input, output, axis, better) {
   });
 }
 
+/** Sums of float32: where they run over numbers in a row, four at once. */
+function sum(input, axes) {
+  const [starts, along] = lines(input, axes), inRow = along.every((place, i) => place === i);
+  return ([values], [result]) => {
+    for (let i = 0; i < starts.length; i++) {
+      const start = starts[i];
+      let one = 0, two = 0, three = 0, four = 0, j = 0;
+      if (inRow) {
+        for (; j + 4 <= along.length; j += 4) {
+          one += values[start + j];
+          two += values[start + j + 1];
+          three += values[start + j + 2];
+          four += values[start + j + 3];
+        }
+      }
+      for (; j < along.length; j++) one += values[start + along[j]];
+      result[i] = one + two + three + four;
+    }
+  };
+}
+
 function reduce(input, axes, [first, combine]) {
   const [starts, along] = lines(input, axes);
   return ([values], [result]) => {
@@ -282,12 +311,13 @@ function inOrder(length) {
 
 function elementwise(name, inputs, [output]) {
   if (inputs.length === 1) {
+    if (name === "square" && isFloat(output)) return SQUARE;
     const operation = UNARY[name];
     return ([input], [result]) => { for (let i = 0; i < result.length; i++) result[i] = operation(input[i]); };
   }
   const [one, two] = inputs.map(({ shape }) => stretch(shape, output.shape) ?? inOrder(size(output.shape)));
   const loop = LOOPS[name], operation = BINARY[name];
-  if (loop) return ([left, right], [result]) => loop(left, right, result, one, two);
+  if (loop && inputs.every(isFloat)) return ([left, right], [result]) => loop(left, right, result, one, two);
   return ([left, right], [result]) => {
     for (let i = 0; i < result.length; i++) result[i] = operation(left[one[i]], right[two[i]]);
   };
@@ -295,6 +325,7 @@ function elementwise(name, inputs, [output]) {
 
 function prepare({ operation, inputs, outputs, parameters }, products) {
   if (operation in PREPARE) return PREPARE[operation](inputs, outputs, parameters, products);
+  if (operation === "reduce_sum" && isFloat(inputs[0])) return sum(inputs[0], parameters.axes);
   if (operation in REDUCE) return reduce(inputs[0], parameters.axes, REDUCE[operation]);
   if (!(operation in UNARY) && !(operation in BINARY)) throw new Error(`This network uses ${operation}, which the page does not know.`);
   return elementwise(operation, inputs, outputs);
