@@ -236,10 +236,12 @@ def test_the_contrast_is_added_to_the_loss_of_every_episode_of_a_pool(drawings):
     memory = KeyValueConfig(slots=8, width=6)
     config = ModelConfig(encoder=MLPConfig(8, 1, 7), controller=NoControllerConfig(), memory=memory)
     model = build_model(config, task, key=jax.random.key(0))
-    episodes = task.draw_training(jax.random.split(jax.random.key(0), 8), drawings)
-    with_contrast = task.loss(task.unroll(model, episodes)[0], episodes)
-    plain = dataclasses.replace(task, contrast=0.0)
-    without = plain.loss(plain.unroll(model, episodes)[0], episodes)
+    draw = jax.jit(lambda keys: task.draw_training(keys, drawings))
+    episodes = draw(jax.random.split(jax.random.key(0), 8))
+    with_contrast, without = (
+        jax.jit(lambda episodes, one=one: one.loss(one.unroll(model, episodes)[0], episodes))(episodes)
+        for one in (task, dataclasses.replace(task, contrast=0.0))
+    )
     pools = [contrast_loss(model.embed(pictures), 4) for pictures in episodes.inputs.pictures]
     expected = np.asarray(without) + 2 * np.repeat(np.asarray(pools), 4)
     np.testing.assert_allclose(with_contrast, expected, rtol=1e-4)
