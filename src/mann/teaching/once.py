@@ -1,6 +1,5 @@
 """Taught once: how many things a learner knows after one example of each, and whether it can tell what is new."""
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -105,46 +104,6 @@ def teach_once(
             progress(done, sum(counts))
         results.append(_summarise(count, answers))
     return results
-
-
-def choose_novelty(
-    trained: Trained,
-    *,
-    things: Sequence[int] = (5, 20, 50),
-    mistakes: float = 0.03,
-    questions: int = QUESTIONS,
-    seed: int = 0,
-) -> float:
-    """From which probability on to call something new, by what the network states alone: on held-out classes.
-
-    The lowest one, to the hundredth, at which no more than so many of the things taught are called new, whatever
-    the number of things.
-
-    Args:
-        trained: a network that states how likely it is that something is new.
-        things: numbers of things; those that the held-out classes allow.
-        mistakes: the share of known things that may be called new.
-        questions: about known things, for each number.
-        seed: which things, drawings and codes of labels.
-
-    Raises:
-        MannError: if no class was held out.
-    """
-    data = trained.config.data
-    images = data.load()
-    parts = data.divide(len(images))
-    held_out = images.subset(parts.train, parts.validation)
-    learner = OneShotLearner(trained)
-    chosen = 0.0
-    for count in (count for count in things if count <= len(held_out)):
-        rng = np.random.default_rng([seed, count])
-        answers = [
-            _trial(learner, held_out, rng.permutation(len(held_out)), count, rng)
-            for _ in range(-(-questions // count))
-        ]
-        new = 1 - np.concatenate([answer.known for answer in answers])
-        chosen = max(chosen, float(np.quantile(new, 1 - mistakes)))
-    return min(math.ceil(100 * chosen) / 100, 1.0)
 
 
 class _Answers(NamedTuple):
