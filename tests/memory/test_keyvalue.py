@@ -33,7 +33,8 @@ def stream(seed=0, steps=T):
 
 def oracle(module, features, labels):
     """A list of pairs, in float64, one step after the other."""
-    weight, bias = (np.asarray(a, np.float64) for a in (module.keys.weight, module.keys.bias))
+    layer = module.keys
+    weight, bias = (np.eye(FEATURES), 0.0) if layer is None else map(np.asarray, (layer.weight, layer.bias))
     beta, tau = np.exp(np.asarray(module.strength, np.float64)), np.asarray(module.threshold, np.float64)
     pairs, waiting, told = [], None, []
     for x, label in zip(np.asarray(features, np.float64), np.asarray(labels, np.float64), strict=True):
@@ -68,6 +69,7 @@ def oracle(module, features, labels):
         {"heads": 1},
         {"slots": 3, "rules_out": True},
         {"neighbours": 1, "rules_out": True},
+        {"heads": 1, "width": FEATURES, "projected": False},
     ],
 )
 def test_reads_are_those_of_a_list_of_pairs(fields):
@@ -81,6 +83,12 @@ def test_reads_are_those_of_a_list_of_pairs(fields):
     np.testing.assert_allclose(told, expected, atol=2e-4)
     at_once, _ = module.unroll(direct, module.initial_state())
     np.testing.assert_allclose(at_once, expected, atol=2e-4)
+
+
+def test_features_that_are_the_keys_must_be_as_many():
+    with pytest.raises(MannError, match="7 features cannot be keys of 12 numbers"):
+        memory(projected=False)
+    assert KeyValueConfig(width=FEATURES, heads=1, projected=False).smallest().projected
 
 
 def test_all_neighbours_are_the_dense_memory():

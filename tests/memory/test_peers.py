@@ -34,6 +34,8 @@ def stream(seed=0):
 
 
 def linear(layer, x):
+    if layer is None:  # the features as they are
+        return x
     return x @ np.asarray(layer.weight, np.float64) + np.asarray(layer.bias, np.float64)
 
 
@@ -115,13 +117,19 @@ def attention_oracle(module, features, labels):
     return tokens
 
 
-ORACLES = {"prototypes": prototypes_oracle, "matching": matching_oracle, "attention": attention_oracle}
+UNPROJECTED = {"prototypes of features": PrototypesConfig(width=FEATURES, projected=False)}
+ORACLES = {
+    "prototypes": prototypes_oracle,
+    "prototypes of features": prototypes_oracle,
+    "matching": matching_oracle,
+    "attention": attention_oracle,
+}
 
 
-@pytest.mark.parametrize("kind", MEMORIES)
+@pytest.mark.parametrize("kind", [*MEMORIES, *UNPROJECTED])
 @pytest.mark.parametrize("slots", [4, 32])
 def test_what_it_tells_is_what_loops_tell(kind, slots):
-    config = dataclasses.replace(MEMORIES[kind], slots=slots)
+    config = dataclasses.replace((MEMORIES | UNPROJECTED)[kind], slots=slots)
     module = config.build(QUERY, (FEATURES, LABELS), key=jax.random.key(0))
     features, labels = stream()
     direct = module.project(jnp.asarray(features), jnp.asarray(labels))

@@ -38,11 +38,11 @@ PEERS: dict[str, tuple[str, dict[str, Any]]] = {
     "keyvalue": (OURS, {}),
     "prototypes": (
         "online ProtoNet",
-        {"controller": NoControllerConfig(), "memory": PrototypesConfig(width=128)},
+        {"controller": NoControllerConfig(), "memory": PrototypesConfig(width=128, projected=False)},
     ),
     "matching": (
         "online matching network",
-        {"controller": NoControllerConfig(), "memory": MatchingConfig(width=128)},
+        {"controller": NoControllerConfig(), "memory": MatchingConfig(width=128, projected=False)},
     ),
     "attention": (
         "causal attention, as in SNAIL",
@@ -132,7 +132,7 @@ class StepCost(Entry):
     name: str
     label: str
     model: ModelConfig
-    side: int = 28
+    side: int = 40
     """Pixels per side."""
     slots: int = SLOTS
     steps: int = 200

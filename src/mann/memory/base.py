@@ -238,6 +238,34 @@ class SlotConfig(MemoryConfig, abstract=True):
 
 
 @dataclasses.dataclass(frozen=True)
+class KeyConfig(SlotConfig, abstract=True):
+    """A memory whose keys come straight from the features, with or without a layer in between."""
+
+    projected: bool = True
+    """Make keys of the features by a layer of the memory's own; else the features, R · W of them, are the keys."""
+
+    def smallest(self) -> SlotConfig:
+        return dataclasses.replace(self, projected=True, slots=8, width=4, heads=min(self.heads, 2))
+
+
+def key_layer(features: int, config: KeyConfig, *, key: PRNGKeyArray) -> Linear | None:
+    """What makes keys of features; None where these are the keys.
+
+    Raises:
+        MannError: if they are to be the keys, and are not as many.
+    """
+    numbers = config.heads * config.width
+    if config.projected:
+        return Linear(features, numbers, key=key)
+    if features != numbers:
+        raise MannError(
+            f"{features} features cannot be keys of {numbers} numbers: make model.memory.width fit, or set "
+            "model.memory.projected to true."
+        )
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
 class NoMemoryConfig(MemoryConfig, kind="none"):
     """No memory: the baselines."""
 

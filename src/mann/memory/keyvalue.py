@@ -19,14 +19,14 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from mann.errors import MannError, check_range
 from mann.layers import Linear, normalise
-from mann.memory.base import Memory, MemoryTrace, SlotConfig
+from mann.memory.base import KeyConfig, Memory, MemoryTrace, key_layer
 
 CERTAIN = 4.0  # nats for "new" or "known" where all or none of the softmax says so, at the start of training
 TINY = 1e-4  # added to a blended value before its logarithm
 
 
 @dataclasses.dataclass(frozen=True)
-class KeyValueConfig(SlotConfig, kind="keyvalue"):
+class KeyValueConfig(KeyConfig, kind="keyvalue"):
     """Pairs of key and label in a ring of slots, found by the key alone."""
 
     takes_query: ClassVar[bool] = False
@@ -73,7 +73,7 @@ class KeyValueState(NamedTuple):
 class KeyValue(Memory):
     """A ring of pairs: each is written into the slot that was written the longest ago."""
 
-    keys: Linear
+    keys: Linear | None  # None: the features are the keys
     strength: Float[Array, "heads"]  # log β
     threshold: Float[Array, "heads"]
     slots: int = eqx.field(static=True)
@@ -84,7 +84,7 @@ class KeyValue(Memory):
     rules_out: bool = eqx.field(static=True)
 
     def __init__(self, config: KeyValueConfig, features: int, labels: int, *, key: PRNGKeyArray) -> None:
-        self.keys = Linear(features, config.heads * config.width, key=key)
+        self.keys = key_layer(features, config, key=key)
         self.strength = jnp.full(config.heads, math.log(config.initial_strength), jnp.float32)
         self.threshold = jnp.full(config.heads, config.initial_threshold, jnp.float32)
         self.slots, self.width, self.heads, self.labels = config.slots, config.width, config.heads, labels
@@ -119,10 +119,10 @@ class KeyValue(Memory):
     def project(
         self, features: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
     ) -> Float[Array, "*time direct"]:
-        return jnp.concatenate([self.keys(features), previous_label], axis=-1)
+        return jnp.concatenate([self.embed(features), previous_label], axis=-1)
 
     def embed(self, features: Float[Array, "*time features"]) -> Float[Array, "*time keys"]:
-        return self.keys(features)
+        return features if self.keys is None else self.keys(features)
 
     def initial_state(self) -> KeyValueState:
         return KeyValueState(

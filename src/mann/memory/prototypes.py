@@ -17,14 +17,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mann.errors import MannError
 from mann.layers import Linear
-from mann.memory.base import Memory, MemoryTrace, SlotConfig, pass_on
+from mann.memory.base import KeyConfig, Memory, MemoryTrace, key_layer, pass_on
 
 LEAST = 1e-9  # added to a blended label before its logarithm
 UNKNOWN = 10.0  # how sure it is, in nats, that the first thing of all is new
 
 
 @dataclasses.dataclass(frozen=True)
-class PrototypesConfig(SlotConfig, kind="prototypes"):
+class PrototypesConfig(KeyConfig, kind="prototypes"):
     """An online prototypical network: the mean embedding of every class, new by the nearest."""
 
     takes_query: ClassVar[bool] = False
@@ -73,7 +73,7 @@ class _Places(NamedTuple):
 class Prototypes(Memory):
     """One mean per class, in a slot that is found by its label."""
 
-    keys: Linear
+    keys: Linear | None  # None: the features are the embedding
     scale: Float[Array, ""]  # log of the factor of squared distances
     radius: Float[Array, ""]
     sharpness: Float[Array, ""]  # log of the factor by which a larger distance says "new"
@@ -83,7 +83,7 @@ class Prototypes(Memory):
     labels: int = eqx.field(static=True)
 
     def __init__(self, config: PrototypesConfig, features: int, labels: int, *, key: PRNGKeyArray) -> None:
-        self.keys = Linear(features, config.width, key=key)
+        self.keys = key_layer(features, config, key=key)
         self.scale = jnp.asarray(math.log(config.initial_scale), jnp.float32)
         self.radius = jnp.asarray(config.initial_radius, jnp.float32)
         self.sharpness = jnp.zeros((), jnp.float32)
@@ -101,10 +101,10 @@ class Prototypes(Memory):
     def project(
         self, features: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
     ) -> Float[Array, "*time direct"]:
-        return jnp.concatenate([self.keys(features), previous_label], axis=-1)
+        return jnp.concatenate([self.embed(features), previous_label], axis=-1)
 
     def embed(self, features: Float[Array, "*time features"]) -> Float[Array, "*time width"]:
-        return self.keys(features)
+        return features if self.keys is None else self.keys(features)
 
     def first_readout(self, readout: Linear, hidden: int) -> Linear:
         return pass_on(readout, hidden)
