@@ -61,6 +61,17 @@ def test_both_ways_equal_scipy(stack):
 
 
 @pytest.mark.parametrize("stack", STACKS, ids=IDS)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_one_picture_by_itself_is_the_same_as_among_others(stack, precision):
+    """The kernel takes whole lines of its places at a time, not places of several pictures."""
+    encoder, x = make(*stack)
+    encoder = with_precision(encoder, precision)
+    together = jax.jit(encode)(encoder, x)
+    alone = jax.jit(encode)(encoder, x[-1:])
+    np.testing.assert_allclose(alone[0], together[-1], atol=2e-5 if precision == "float32" else 2e-2)
+
+
+@pytest.mark.parametrize("stack", STACKS, ids=IDS)
 def test_gradients_of_the_native_call_are_those_of_the_plain_one(stack):
     """Of weights and pictures, and of the weights alone."""
     encoder, x = make(*stack)

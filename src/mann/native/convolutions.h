@@ -11,6 +11,10 @@
 // rows.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "config.h"
@@ -38,27 +42,37 @@ struct Pairs {
   int64_t count(int64_t list) const { return ends[list] - (list ? ends[list - 1] : 0); }
 };
 
-struct Convolution {
-  int64_t side, from, stride;  // places per side and maps of the input
-  int64_t places, maps;        // places per side and maps of the output
-  int64_t weights, values;     // where its weights and its normalised values begin
-  Pairs inputs;                // of each place of the output: places of the input and their neighbours' numbers
-  Pairs outputs;               // of each place of the input: places of the output and their neighbours' numbers
-  Pairs both;                  // of each neighbour: places of the input and of the output
+// A layer of places: which see which. It depends on nothing else.
+struct Grid {
+  int64_t side, stride;  // places per side of the input
+  bool apart;            // of a picture with few channels: its patches are the rows, and a place of the output sees one
+  int64_t places = (side + stride - 1) / stride;  // per side of the output
+  Pairs inputs{};      // of each place of the output: places of the input and their neighbours' numbers
+  Pairs outputs{};     // of each place of the input: places of the output and their neighbours' numbers
+  Pairs both{};        // of each neighbour: places of the input and of the output
+  Pairs seen_alone{};  // `inputs` of the first place, where the input has a border of zeros
 
-  // A picture with few channels is taken apart: its patches are the rows, and a place of the output sees one.
-  bool apart() const { return from % 16 > 0; }
-  int64_t taps() const { return apart() ? 1 : 9; }
-  int64_t seen() const { return (apart() ? places * places : side * side); }  // places of the input,
-  int64_t depth() const { return apart() ? 9 * from : from; }                 // with so many numbers each,
-  int64_t width() const { return round_up(depth(), 16); }                     // or padded so many
-  int64_t size() const { return places * places * maps; }
+  // One for each kind, made when it is first asked for: that takes as long as a picture.
+  static std::shared_ptr<const Grid> get(int64_t side, int64_t stride, bool apart) {
+    static std::mutex mutex;
+    static std::map<std::tuple<int64_t, int64_t, bool>, std::shared_ptr<const Grid>> kept;
+    const std::lock_guard<std::mutex> lock(mutex);
+    auto& grid = kept[{side, stride, apart}];
+    if (!grid) {
+      auto made = std::make_shared<Grid>(Grid{side, stride, apart});
+      made->connect();
+      grid = std::move(made);
+    }
+    return grid;
+  }
 
   void connect() {
-    for (int64_t p = 0; p < places * places && apart(); ++p) inputs.add(p, 0), inputs.end();
-    for (int64_t p = 0; p < places * places && apart(); ++p) outputs.add(p, 0), outputs.end();
-    for (int64_t p = 0; p < places * places && apart(); ++p) both.add(p, p);
-    if (apart()) return both.end();
+    for (int64_t tap = 0; tap < (apart ? 1 : 9); ++tap) seen_alone.add(tap / 3 * (side + 2) + tap % 3, tap);
+    seen_alone.end();
+    for (int64_t p = 0; p < places * places && apart; ++p) inputs.add(p, 0), inputs.end();
+    for (int64_t p = 0; p < places * places && apart; ++p) outputs.add(p, 0), outputs.end();
+    for (int64_t p = 0; p < places * places && apart; ++p) both.add(p, p);
+    if (apart) return both.end();
     std::vector<Pairs> by_input(side * side), by_tap(9);
     for (int64_t p = 0; p < places * places; ++p, inputs.end())
       for (int64_t tap = 0; tap < 9; ++tap) {
@@ -77,6 +91,27 @@ struct Convolution {
   int64_t input(int64_t place, int64_t tap) const {
     const int64_t y = place / places * stride + tap / 3 - 1, x = place % places * stride + tap % 3 - 1;
     return y < 0 || y >= side || x < 0 || x >= side ? -1 : y * side + x;
+  }
+};
+
+struct Convolution {
+  int64_t side, from, stride;  // places per side and maps of the input
+  int64_t places, maps;        // places per side and maps of the output
+  int64_t weights, values;     // where its weights and its normalised values begin
+  std::shared_ptr<const Grid> grid;
+
+  bool apart() const { return grid->apart; }
+  int64_t taps() const { return apart() ? 1 : 9; }
+  int64_t seen() const { return (apart() ? places * places : side * side); }  // places of the input,
+  int64_t depth() const { return apart() ? 9 * from : from; }                 // with so many numbers each,
+  int64_t width() const { return round_up(depth(), 16); }                     // or padded so many
+  int64_t size() const { return places * places * maps; }
+
+  // x (side, side, from) of one picture, with a border of zeros.
+  void bordered(const float* x, float* to) const {
+    const int64_t row = side * from;
+    std::fill_n(to, (side + 2) * (side + 2) * from, 0.0f);
+    for (int64_t y = 0; y < side; ++y) std::copy_n(x + y * row, row, to + ((y + 1) * (side + 2) + 1) * from);
   }
 };
 
@@ -103,8 +138,8 @@ struct Stack {
 
   void add(int64_t side, int64_t from, int64_t stride, int64_t maps) {
     const bool first = layers.empty();
-    layers.push_back({side, from, stride, (side + stride - 1) / stride, maps, weights, values, {}, {}, {}});
-    layers.back().connect();
+    const auto grid = Grid::get(side, stride, from % 16 > 0);
+    layers.push_back({side, from, stride, grid->places, maps, weights, values, grid});
     weights += 9 * from * maps, biases += maps, values += first ? 0 : layers.back().size();
   }
 
@@ -203,14 +238,27 @@ struct Products {
   static void forward(const Convolution& layer, int64_t N, const float* x, const float* weights, float* z) {
     const int64_t deep = words<P>(layer.depth()), maps = layer.maps;
     for (int64_t p = 0; p < layer.places * layer.places; ++p)
-      multiply_pairs<P>(layer.inputs, p, N, deep, maps, x, N * deep, deep, 1, weights, deep * maps, maps,
+      multiply_pairs<P>(layer.grid->inputs, p, N, deep, maps, x, N * deep, deep, 1, weights, deep * maps, maps,
                         z + p * N * maps, maps, false);
+  }
+
+  // One picture, whose rows would be single: those of the product are the places of a line instead. x has a border of
+  // zeros (`bordered`), so that all of them see nine neighbours.
+  static void forward_one(const Convolution& layer, const float* x, const float* weights, float* z) {
+    const int64_t deep = words<P>(layer.depth()), places = layer.places, line = layer.side + 2;
+    if (layer.apart())
+      return multiply_pairs<P>(layer.grid->seen_alone, 0, places * places, deep, layer.maps, x, 0, deep, 1, weights, 0,
+                               layer.maps, z, layer.maps, false);
+    for (int64_t y = 0; y < places; ++y)
+      multiply_pairs<P>(layer.grid->seen_alone, 0, places, deep, layer.maps, x + y * layer.stride * line * deep, deep,
+                        layer.stride * deep, 1, weights, deep * layer.maps, layer.maps, z + y * places * layer.maps,
+                        layer.maps, false);
   }
 
   static void backward_input(const Convolution& layer, int64_t N, const float* d, const float* turned, float* dx) {
     const int64_t deep = words<P>(layer.maps), width = layer.width();
     for (int64_t p = 0; p < layer.seen(); ++p)
-      multiply_pairs<P>(layer.outputs, p, N, deep, width, d, N * deep, deep, 1, turned, deep * width, width,
+      multiply_pairs<P>(layer.grid->outputs, p, N, deep, width, d, N * deep, deep, 1, turned, deep * width, width,
                         dx + p * N * width, width, false);
   }
 
@@ -220,10 +268,10 @@ struct Products {
     for (int64_t tap = 0; tap < layer.taps(); ++tap) {
       float* to = dweights + tap * depth * maps;
       if (turned(N))
-        multiply_pairs<P>(layer.both, tap, depth, deep, maps, x, deep * depth, deep, 1, d, deep * maps, maps, to, maps,
+        multiply_pairs<P>(layer.grid->both, tap, depth, deep, maps, x, deep * depth, deep, 1, d, deep * maps, maps, to, maps,
                           true);
       else
-        multiply_pairs<InVectors>(layer.both, tap, depth, deep, maps, x, deep * depth, 1, depth, d, deep * maps, maps,
+        multiply_pairs<InVectors>(layer.grid->both, tap, depth, deep, maps, x, deep * depth, 1, depth, d, deep * maps, maps,
                                   to, maps, true);
     }
   }
@@ -240,7 +288,7 @@ class Convolutions {
     const Convolution& first = stack.layers[0];
     for (int64_t p = 0; p < first.seen(); ++p)
       for (int64_t tap = 0; tap < (first.apart() ? 9 : 1); ++tap)
-        neighbours_.push_back(first.apart() ? first.input(p, tap) : p);
+        neighbours_.push_back(first.apart() ? first.grid->input(p, tap) : p);
   }
 
   int64_t turned_weights() const { return turned_weights_; }
@@ -357,7 +405,13 @@ class Convolutions {
   void multiply(const Convolution& layer, int64_t N, const float* x, const float* packed, float* z,
                 float* scratch) const {
     products(layer, [&](auto kind) {
-      kind.forward(layer, N, kind.rows(N * layer.seen() * layer.depth(), x, scratch), packed + layer.weights, z);
+      if (N > 1 || std::is_same_v<decltype(kind), Products<Tiled>>)
+        return kind.forward(layer, N, kind.rows(N * layer.seen() * layer.depth(), x, scratch), packed + layer.weights, z);
+      if (layer.apart()) return kind.forward_one(layer, x, packed + layer.weights, z);
+      const int64_t size = (layer.side + 2) * (layer.side + 2) * layer.from;
+      Buffer bordered(size, false), other(size, false);
+      layer.bordered(x, bordered);
+      kind.forward_one(layer, kind.rows(size, bordered, other), packed + layer.weights, z);
     });
   }
 

@@ -414,11 +414,12 @@ ffi::Error convolutions_forward(ffi::ThreadPool pool, ffi::Dictionary attributes
             moments = next.out(P, recorded ? 2 * L : 0);
   if (const auto error = next.error(); error.failure()) return error;
   const Convolutions convolutions(stack);
-  Buffer packed(stack.weights, false);
-  convolutions.pack(weights.data, packed);
+  Buffer packed(stack.bfloat16 ? stack.weights : 0, false);
+  if (stack.bfloat16) convolutions.pack(weights.data, packed);
+  const float* ready = stack.bfloat16 ? packed : weights.data;
   for_pictures(pool, stack, [&](int64_t first, int64_t rows, int64_t) {
     Buffer value(recorded ? 0 : rows * stack.values, false), moment(rows * 2 * L, false);
-    convolutions.forward(rows, pictures[first], packed, biases.data, recorded ? values[first] : static_cast<float*>(value),
+    convolutions.forward(rows, pictures[first], ready, biases.data, recorded ? values[first] : static_cast<float*>(value),
                          recorded ? moments[first] : static_cast<float*>(moment), outputs[first]);
   });
   return ffi::Error::Success();

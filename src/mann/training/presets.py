@@ -123,7 +123,7 @@ CONVOLUTIONS = ConvStackConfig(
 
 def _from_many(task: Classification, rules_out: bool = False) -> Config:
     """For one number of classes, to be trained from the weights of `omniglot-many`."""
-    many = _many(CONVOLUTIONS, side=40, updates=3000)
+    many = _many(CONVOLUTIONS, side=40, updates=1500)
     memory = dataclasses.replace(KEYS, rules_out=rules_out)
     return dataclasses.replace(
         many,
