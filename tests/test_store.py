@@ -16,6 +16,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
 from mann import MannError, OneShotLearner
 from mann.store import (
@@ -213,9 +214,23 @@ def test_only_the_latest_used_are_in_memory(store, parent):
 def test_another_format_is_refused_with_a_sentence(store, parent):
     learners = Learners(store, parent)
     version = store.create("kind", "a", HEAD, 1.0)
-    store.append("a", version, [Lesson("x", bytes(784))], 1.0)
+    store.append("a", version, [Lesson("x", bytes(783))], 1.0)  # no square
     with pytest.raises(WrongFormat, match="a model, whose pictures"):
         learners.find("a")
+
+
+def test_what_was_taught_survives_a_network_that_sees_other_sizes(store, parent):
+    """As by Pillow, which interpolates in the same way where a picture is enlarged."""
+    side = parent.format.side - 7
+    levels = np.random.default_rng(0).integers(0, 256, (side, side), np.uint8)
+    learners = Learners(store, parent)
+    version = store.create("kind", "a", HEAD, 1.0)
+    store.append("a", version, [Lesson("x", levels.tobytes())], 1.0)
+    [example] = learners.find("a").now.learner.examples
+    larger = Image.fromarray(levels).resize((parent.format.side,) * 2, Image.Resampling.BILINEAR)
+    inner = (slice(2, -2), slice(2, -2))  # beyond the frame Pillow repeats the edge, where here is paper
+    pixels = 255 * example.pixels.reshape(parent.format.shape[:2])
+    np.testing.assert_allclose(pixels[inner], np.asarray(larger, np.float32)[inner], atol=1.01)
 
 
 def test_threads_lose_nothing(store, address, parent):

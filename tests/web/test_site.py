@@ -23,7 +23,7 @@ from mann.data.glyphs import make_glyphs
 from mann.data.ink import normalise_image
 from mann.export.graph import trace_step
 from mann.models import ModelConfig, build_model
-from mann.online.page import read_page, to_levels, to_page
+from mann.online.page import from_levels, read_page, to_levels, to_page
 from mann.trained import Trained
 from mann.web.site import LARGEST, SMALL, make_site, pack_graph, write_site
 from tests.photographs import CONDITIONS, SEEN_ACCIDENTS, SHAPES, Camera
@@ -280,6 +280,26 @@ def test_a_file_goes_from_the_server_to_the_page_and_back(page, tmp_path):
     assert novelty == 0.7
     assert [label for label, _ in examples] == ["glyph 0", "glyph 1", "glyph 0"]
     assert [levels for _, levels in examples] == [to_levels(one.pixels) for one in learner.examples]
+
+
+def test_what_was_kept_for_another_network_is_scaled_as_in_python(page, tmp_path):
+    learner = OneShotLearner.from_pretrained("omniglot-15-strings", seed=4)
+    learner.learn_one(255 * GLYPHS[0, 0], "glyph")
+    content = to_page(learner)
+    levels = np.random.default_rng(0).integers(0, 256, 16 * 16, np.uint8).tobytes()
+    content["examples"][0]["pixels"] = base64.b64encode(levels).decode()
+    file = tmp_path / "symbols.json"
+    file.write_text(json.dumps(content))
+    page.set_input_files("#file", file)
+    expect(page.locator("#symbols tbody tr")).to_have_count(1)
+    saved = page.evaluate("async () => (await (await import('./transport.js')).ask('/api/save')).text")
+    [(_, scaled)], _ = read_page(saved, 10)
+    ours = np.frombuffer(scaled, np.uint8).astype(float)
+    np.testing.assert_allclose(ours, 255 * from_levels(levels, learner.format).pixels, atol=1.01)
+    content["examples"][0]["pixels"] = base64.b64encode(levels[1:]).decode()
+    file.write_text(json.dumps(content))
+    page.set_input_files("#file", file)
+    expect(page.locator("#error")).to_contain_text("pictures are of another kind")
 
 
 def test_a_photograph_is_brought_to_ink_as_in_python(page):

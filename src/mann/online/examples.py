@@ -27,8 +27,8 @@ Picture = str | Path | Image.Image | np.ndarray | jax.Array | Prepared
 Keep = Literal["pixels", "pictures", "nothing"]
 """What a learner keeps of its examples.
 
-- `pixels`: what the network saw, so that an example can be taken back: 4 bytes per pixel and channel, 3.1 kB for
-  the 28×28 pixels of the default model.
+- `pixels`: what the network saw, so that an example can be taken back: 4 bytes per pixel and channel, 6.4 kB for
+  the 40×40 pixels of the default model.
 - `pictures`: also the picture before it was scaled down, for people to look at: 11 kB more for a drawing, which
   has 105×105 pixels of one byte.
 - `nothing`: for streams without end. Nothing can be taken back but everything (`reset`).

@@ -54,7 +54,7 @@ class OneShotLearner:
             human experiment.
         seed: fixes which random codes the labels get.
         novelty: whether it may answer that something is new: yes, no, or from which probability on.
-        keep: what is kept of every example: `pixels` (3.1 kB for 28×28 of them), `pictures` (for a drawing 11 kB
+        keep: what is kept of every example: `pixels` (6.4 kB for 40×40 of them), `pictures` (for a drawing 11 kB
             more, to look at), or `nothing`, for streams without end.
 
     Raises:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from mann.data.images import PictureFormat
+from mann.data.render import downscale
 from mann.errors import MannError
 from mann.online.answers import check_novelty
 from mann.online.examples import Prepared
@@ -26,15 +28,23 @@ def to_levels(pixels: Float32[np.ndarray, "pixels"]) -> bytes:
 
 
 def from_levels(levels: bytes, pictures: PictureFormat) -> Prepared:
-    """What `to_levels` was given, as a picture for a learner of that format."""
-    if len(levels) != pictures.size:
+    """What `to_levels` was given, as a picture for a learner of that format.
+
+    What was kept for a network that sees squares of another size is scaled, so that it survives a newer network.
+
+    Raises:
+        MannError: for what is no square with so many channels.
+    """
+    side = math.isqrt(len(levels) // pictures.channels)
+    if not levels or side * side * pictures.channels != len(levels):
         raise MannError(
             f"A picture of {len(levels)} numbers was given where the network sees {pictures.size}: take one of the "
             "same network."
         )
     array = np.frombuffer(levels, np.uint8)
-    shape = pictures.shape if pictures.channels > 1 else pictures.shape[:2]
-    return Prepared(_pixels(array), array.reshape(shape))
+    picture = array.reshape((side, side, pictures.channels) if pictures.channels > 1 else (side, side))
+    pixels = _pixels(array) if side == pictures.side else downscale(picture, pictures.side)
+    return Prepared(pixels, picture)
 
 
 def _pixels(levels: UInt8[np.ndarray, "pixels"]) -> Float32[np.ndarray, "pixels"]:

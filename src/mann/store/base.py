@@ -1,6 +1,6 @@
 """What a store is: learners as what they were shown, with a version that tells whether somebody was faster.
 
-An example is its label and the levels of its pixels, 784 bytes for the default model. What the network makes of
+An example is its label and the levels of its pixels, 1600 bytes for the default model. What the network makes of
 them is not stored: it is shown the examples again. So an example is added by writing it alone, and the store does
 not depend on the network.
 """

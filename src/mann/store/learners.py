@@ -25,7 +25,7 @@ class Gone(MannError):
 
 
 class WrongFormat(MannError):
-    """A learner was taught with pictures of another size than the network of this server sees."""
+    """A learner was taught with pictures of another kind than the network of this server sees."""
 
 
 class Moment(NamedTuple):
@@ -199,11 +199,12 @@ class Learners:
             if known is None
             else copy.copy(known)
         )
-        if any(len(lesson.levels) != learner.format.size for lesson in stored.lessons):
+        try:
+            pictures = [from_levels(lesson.levels, learner.format) for lesson in stored.lessons]
+        except MannError:
             raise WrongFormat(
-                f"This learner was taught with {head.model}, whose pictures have another size: serve it with that."
-            )
-        pictures = [from_levels(lesson.levels, learner.format) for lesson in stored.lessons]
+                f"This learner was taught with {head.model}, whose pictures are of another kind: serve that."
+            ) from None
         learner.learn_many(pictures, [lesson.label for lesson in stored.lessons])
         return learner
 

@@ -2,6 +2,7 @@
 // mann.online and of the server's sessions; what it returns is what the server would send.
 
 import { encode, probabilities } from "./answers.js";
+import { resample } from "./photograph.js";
 
 const KEPT_STEPS = 60, KEPT_THUMBNAILS = 4, RANKED = 5, MOST_SYMBOLS = 100, MOST_LETTERS = 30, MOST_EXAMPLES = 2000;
 const WRITTEN = 0.5, ATTENTION = 0.025; // as in mann.web.explain
@@ -287,15 +288,21 @@ export class Learner {
     } catch {
       throw wrong;
     }
-    const area = this.about.side ** 2, numbers = [...codes.values()], threshold = typeof saved.novelty === "number" ? saved.novelty : null;
+    const numbers = [...codes.values()], threshold = typeof saved.novelty === "number" ? saved.novelty : null;
     const sound = saved.format === FORMAT && typeof saved.id === "string" && examples.length <= MOST_EXAMPLES
       && codes.size <= Math.min(this.about.capacity, MOST_SYMBOLS) && new Set(numbers).size === numbers.length
       && numbers.every((code) => Number.isInteger(code) && code >= 0 && code < this.about.capacity)
       && (threshold === null || (threshold >= 0 && threshold <= 1))
       && examples.every(({ label }) => typeof label === "string" && label.length <= MOST_LETTERS && codes.has(label));
     if (!sound) throw wrong;
-    if (!examples.every(({ pixels }) => pixels.length === area)) {
-      throw new Error(`This file was saved with the model ${saved.model}, whose pictures have another size than those of ${this.about.model}.`);
+    for (const example of examples) {
+      const side = Math.sqrt(example.pixels.length);
+      if (!Number.isInteger(side) || side === 0) {
+        throw new Error(`This file was saved with the model ${saved.model}, whose pictures are of another kind than those of ${this.about.model}.`);
+      }
+      if (side !== this.about.side) {  // kept for another network: scaled, so that it survives a newer one
+        example.pixels = Uint8Array.from(resample(example.pixels, side, side, 0, 0, side, this.about.side), Math.round);
+      }
     }
     Object.assign(this, { id: saved.id, examples, codes, threshold, version: this.version + 1 });
     this.replay();

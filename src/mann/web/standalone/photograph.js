@@ -147,7 +147,7 @@ function withoutSpecks(mask, width, height) {
 }
 
 /** A square part of a picture at another size: the mean over each pixel's area, or between pixels where it is smaller. */
-function resample(values, width, height, left, top, span, side) {
+export function resample(values, width, height, left, top, span, side) {
   const result = new Float32Array(side * side), step = span / side, fine = Math.max(1, Math.ceil(step));
   const at = (x, y) => (x < 0 || y < 0 || x >= width || y >= height ? 0 : values[y * width + x]);
   for (let i = 0; i < side * side; i++) {
