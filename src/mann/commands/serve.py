@@ -8,7 +8,7 @@ import socket
 import threading
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from mann.commands import parse
 from mann.errors import MannError
@@ -48,6 +48,8 @@ class Arguments:
     """Open the page in your browser."""
     model: str = ""
     """The model to play with: a shipped name, a run folder, or a file; empty: the one with string labels."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the products in that model; auto: bfloat16 where the processor has it, which is faster, else float32."""
     results: str = ""
     """The folder of results to show; empty: results if it is here, else those that ship with mann."""
     trials: str = ""
@@ -138,15 +140,15 @@ def _prepare(options: Arguments) -> "Playground":
 
     from mann.data.pictures import draw_pictures
     from mann.online import OneShotLearner
+    from mann.online.learner import default_model
+    from mann.trained import load_trained, with_precision
     from mann.web.experiment import MODEL, load_material
     from mann.web.playground import Playground, Settings
     from mann.web.results import choose_results
     from mann.web.trials import default_path
 
     opponent = OneShotLearner.from_pretrained(MODEL)
-    learner = OneShotLearner.from_pretrained(options.model)
-    if learner.model == opponent.model:
-        learner = opponent
+    learner = OneShotLearner(with_precision(load_trained(options.model or default_model()), options.precision))
     material = load_material()
     (picture, _), *_ = draw_pictures(material.bitmaps, 1, 1, np.random.default_rng(0))
     for one in {learner, opponent}:
