@@ -56,19 +56,20 @@ void convolutions(bool bfloat16) {
   std::vector<float> values(kAll * stack.values), moments(kAll * 8), outputs(doutputs.size());
   std::vector<float> dweights(stack.weights), dbiases(stack.biases);
   Buffer packed(stack.weights), turned(call.turned_weights());
-  call.pack(weights.data(), packed), call.pack_turned(weights.data(), turned);
+  call.pack(call.split(weights.data()), packed), call.pack_turned(call.split(weights.data()), turned);
+  const Kernels ready = call.split(packed);
   const auto some = [&](const auto& work) {
     for (int64_t p = 0; p < kAll; p += kPictures) work(p, std::min(kPictures, kAll - p));
   };
   const double forward = least(25, [&] {
     some([&](int64_t p, int64_t n) {
-      call.forward(n, &pictures[p * stack.inputs], packed, biases.data(), &values[p * stack.values], &moments[p * 8],
+      call.forward(n, &pictures[p * stack.inputs], ready, biases.data(), &values[p * stack.values], &moments[p * 8],
                    &outputs[p * stack.outputs()]);
     });
   });
   const double backward = least(25, [&] {
     some([&](int64_t p, int64_t n) {
-      call.backward(n, &pictures[p * stack.inputs], packed, turned, biases.data(), &values[p * stack.values],
+      call.backward(n, &pictures[p * stack.inputs], ready, turned, biases.data(), &values[p * stack.values],
                     &moments[p * 8], &doutputs[p * stack.outputs()], dweights.data(), dbiases.data(), nullptr);
     });
   });

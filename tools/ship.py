@@ -14,13 +14,35 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from calibrate import HOW, THINGS
 
 from mann.runtime import prepare_jax
 
+if TYPE_CHECKING:
+    from mann.trained import Trained
+
 EPISODES = 2000
 TARGET = Path(__file__).parents[1] / "src" / "mann" / "pretrained"
+
+
+def held_out_score(trained: "Trained", episodes: int = 120) -> float:
+    """On held-out episodes, the same ones whatever the seed: those that a run watches are its own."""
+    import equinox as eqx
+    import jax
+
+    from mann.files import is_array
+    from mann.training import distributed
+    from mann.training.validation import make_tally
+
+    config, mesh = trained.config, distributed.local_mesh(distributed.make_mesh(len(jax.devices())))
+    arrays, static = eqx.partition(trained.model, is_array)
+    sources = config.task.load(config.data)
+    tally = make_tally(config.task, config.persistent, static, mesh)
+    keys = jax.random.split(jax.random.key(0), episodes)
+    arrays, source = distributed.replicate((arrays, sources.held_out), mesh)
+    return float(config.task.score(config.task.record(tally(arrays, source, keys))))
 
 
 def main(name: str, *runs: Path) -> None:
@@ -38,7 +60,7 @@ def main(name: str, *runs: Path) -> None:
         model = dataclasses.replace(trained.config.model, precision=preset.model.precision)
         as_preset = dataclasses.replace(trained.config, seed=preset.seed, model=model)
         assert as_preset == preset, f"{run} was not trained with `mann train {name}`"
-    scores = {run: trained.description["best"]["score"] for run, trained in candidates.items()}
+    scores = {run: held_out_score(trained) for run, trained in candidates.items()}
     best = max(scores, key=lambda run: scores[run])
     precision = candidates[best].config.model.precision
     trained = with_precision(candidates[best], "float32")

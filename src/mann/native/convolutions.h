@@ -277,6 +277,8 @@ struct Products {
   }
 };
 
+using Kernels = std::vector<const float*>;  // of each layer (9 · from, maps), or as the products take them
+
 class Convolutions {
  public:
   explicit Convolutions(const Stack& stack) : stack_(stack) {
@@ -293,18 +295,25 @@ class Convolutions {
 
   int64_t turned_weights() const { return turned_weights_; }
 
-  // All weights, and those of each neighbour with their axes exchanged, as the products take them.
-  void pack(const float* weights, float* to) const {
-    for (const auto& layer : stack_.layers)
-      products(layer, [&](auto kind) {
-        kind.matrix(9 * layer.from, layer.maps, weights + layer.weights, to + layer.weights);
-      });
+  // Where the weights of each layer are, if they follow one another.
+  Kernels split(const float* weights) const {
+    Kernels parts;
+    for (const auto& layer : stack_.layers) parts.push_back(weights + layer.weights);
+    return parts;
   }
-  void pack_turned(const float* weights, float* to) const {
+
+  // All weights, and those of each neighbour with their axes exchanged, as the products take them.
+  void pack(const Kernels& weights, float* to) const {
+    for (size_t n = 0; n < stack_.layers.size(); ++n) {
+      const Convolution& layer = stack_.layers[n];
+      products(layer, [&](auto kind) { kind.matrix(9 * layer.from, layer.maps, weights[n], to + layer.weights); });
+    }
+  }
+  void pack_turned(const Kernels& weights, float* to) const {
     Buffer turned(turned_weights_);
     for (size_t n = 0; n < stack_.layers.size(); ++n) {
       const Convolution& layer = stack_.layers[n];
-      const float* from = weights + layer.weights;
+      const float* from = weights[n];
       const int64_t width = layer.width();
       for (int64_t tap = 0; tap < layer.taps(); ++tap)
         for (int64_t f = 0; f < layer.depth(); ++f)
@@ -316,14 +325,14 @@ class Convolutions {
 
   // N pictures. values: the normalised values of all layers but the first, for each layer (places, N, maps);
   // moments: mean and 1 / standard deviation of each layer for each picture.
-  void forward(int64_t N, const float* pictures, const float* packed, const float* biases, float* values,
+  void forward(int64_t N, const float* pictures, const Kernels& packed, const float* biases, float* values,
                float* moments, float* outputs) const {
     Buffer z(N * largest_, false), inner(N * largest_, false), scratch(N * largest_, false);
     spread(N, pictures, inner);
     for (size_t n = 0; n < stack_.layers.size(); ++n) {
       const Convolution& layer = stack_.layers[n];
       float *to = n ? values + N * layer.values : static_cast<float*>(z), *moment = moments + 2 * N * n;
-      multiply(layer, N, inner, packed, to, scratch);
+      multiply(layer, N, inner, packed[n], to, scratch);
       measure(layer, N, to, moment);
       normalise(layer, N, moment, biases, to, inner);
       biases += layer.maps;
@@ -335,7 +344,7 @@ class Convolutions {
   }
 
   // Adds to dweights and dbiases; dpictures may be null.
-  void backward(int64_t N, const float* pictures, const float* packed, const float* turned, const float* biases,
+  void backward(int64_t N, const float* pictures, const Kernels& packed, const float* turned, const float* biases,
                 const float* values, const float* moments, const float* doutputs, float* dweights, float* dbiases,
                 float* dpictures) const {
     const Convolution &first = stack_.layers[0], &last = stack_.layers.back();
@@ -356,7 +365,7 @@ class Convolutions {
         activate(before, N, values + N * before.values, biases + bias - before.maps, inner);
       } else if (n == 1 || stack_.layers.size() == 1) {  // the first layer again
         spread(N, pictures, start);
-        multiply(first, N, start, packed, v_first, scratch);
+        multiply(first, N, start, packed[0], v_first, scratch);
         normalise(first, N, moments, biases, v_first, inner);
       }
       const float* v = n ? values + N * layer.values : static_cast<float*>(v_first);
@@ -406,12 +415,12 @@ class Convolutions {
                 float* scratch) const {
     products(layer, [&](auto kind) {
       if (N > 1 || std::is_same_v<decltype(kind), Products<Tiled>>)
-        return kind.forward(layer, N, kind.rows(N * layer.seen() * layer.depth(), x, scratch), packed + layer.weights, z);
-      if (layer.apart()) return kind.forward_one(layer, x, packed + layer.weights, z);
+        return kind.forward(layer, N, kind.rows(N * layer.seen() * layer.depth(), x, scratch), packed, z);
+      if (layer.apart()) return kind.forward_one(layer, x, packed, z);
       const int64_t size = (layer.side + 2) * (layer.side + 2) * layer.from;
       Buffer bordered(size, false), other(size, false);
       layer.bordered(x, bordered);
-      kind.forward_one(layer, kind.rows(size, bordered, other), packed + layer.weights, z);
+      kind.forward_one(layer, kind.rows(size, bordered, other), packed, z);
     });
   }
 

@@ -1,6 +1,7 @@
 """An encoder of convolutions as one native call on the CPU, forward and backward."""
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,14 +19,15 @@ def encode(encoder: Encoder, x: Float[Array, "pictures inputs"]) -> Float[Array,
     described = encoder.kernel()
     if described is None or not _supports(described, x):
         return encoder(x)
-    weights = jnp.concatenate([linear.weight.ravel() for linear in described.layers])
-    biases = jnp.concatenate([linear.bias for linear in described.layers])
     maps = tuple(linear.bias.size for linear in described.layers)
     bfloat16 = int(encoder.precision == "bfloat16")
     stack = _Stack(len(x), *described.shape[1:], maps, described.strides, bfloat16)
     if described.framed:
         x = frame_inputs(x, described.shape)
-    return described.last(_convolve(stack, *kernel.varying([x, weights, biases])))
+    layers = described.layers
+    arrays = [x, *(linear.weight for linear in layers), *(linear.bias for linear in layers)]
+    x, *weights = kernel.varying(arrays)  # and biases
+    return described.last(_convolve(stack, x, tuple(weights)))
 
 
 def _supports(described: ConvolutionKernel, x: Array) -> bool:
@@ -80,26 +82,31 @@ def _forward(stack: _Stack, record: bool, *arrays: Array) -> list[Array]:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _convolve(stack: _Stack, x: Array, weights: Array, biases: Array) -> Array:
-    return _forward(stack, False, x, weights, biases)[0]
+def _convolve(stack: _Stack, x: Array, weights: tuple[Array, ...]) -> Array:
+    """The last maps at all places. `weights`: those of every layer, then its biases."""
+    return _forward(stack, False, x, *weights)[0]
 
 
-def _convolve_forward(stack: _Stack, x: Any, weights: Any, biases: Any) -> tuple[Array, Any]:
-    outputs, values, moments = _forward(stack, True, x.value, weights.value, biases.value)
-    return outputs, (x.value, weights.value, biases.value, values, moments, jnp.zeros((int(x.perturbed), 0)))
+def _convolve_forward(stack: _Stack, x: Any, weights: Any) -> tuple[Array, Any]:
+    arrays = tuple(weight.value for weight in weights)
+    outputs, values, moments = _forward(stack, True, x.value, *arrays)
+    return outputs, (x.value, arrays, values, moments, jnp.zeros((int(x.perturbed), 0)))
 
 
-def _convolve_backward(stack: _Stack, residuals: Any, gradient: Any) -> tuple[Array, Array, Array]:
-    x, weights, biases, values, moments, perturbed = residuals
+def _convolve_backward(stack: _Stack, residuals: Any, gradient: Any) -> tuple[Array, tuple[Array, ...]]:
+    x, weights, values, moments, perturbed = residuals
     if isinstance(gradient, jax.custom_derivatives.SymbolicZero):
-        return jnp.zeros_like(x), jnp.zeros_like(weights), jnp.zeros_like(biases)
-    to_pictures = bool(
-        len(perturbed)
-    )  # pictures seldom want a gradient, and it is left out where they do not
-    shapes = [weights.shape, biases.shape, (len(x), x.shape[1] * to_pictures)]
-    arrays = (x, weights, biases, values, moments, gradient)
+        return jnp.zeros_like(x), tuple(map(jnp.zeros_like, weights))
+    to_pictures = bool(len(perturbed))  # pictures seldom want a gradient: it is left out where they do not
+    sizes = [weight.size for weight in weights]
+    layers = len(stack.maps)
+    shapes = [(sum(sizes[:layers]),), (sum(sizes[layers:]),), (len(x), x.shape[1] * to_pictures)]
+    arrays = (x, *weights, values, moments, gradient)
     dweights, dbiases, dx = _call("backward", stack, shapes, "to_pictures", to_pictures, *arrays)
-    return dx if to_pictures else jnp.zeros_like(x), dweights, dbiases
+    ends = list(itertools.accumulate(sizes))[:-1]
+    parts = jnp.split(jnp.concatenate([dweights, dbiases]), ends)
+    gradients = tuple(part.reshape(weight.shape) for part, weight in zip(parts, weights, strict=True))
+    return dx if to_pictures else jnp.zeros_like(x), gradients
 
 
 _convolve.defvjp(_convolve_forward, _convolve_backward, symbolic_zeros=True)

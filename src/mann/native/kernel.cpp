@@ -402,6 +402,19 @@ void for_pictures(ffi::ThreadPool pool, const Stack& stack, const Work& work) {
   });
 }
 
+// Weights and biases of each layer, as they come: put together they would be copied in every call.
+struct LayerWeights {
+  Kernels weights, biases;
+
+  LayerWeights(const Stack& stack, Buffers& next) {
+    for (const auto& layer : stack.layers) weights.push_back(next.in(9 * layer.from, layer.maps).data);
+    for (const auto& layer : stack.layers) biases.push_back(next.in(1, layer.maps).data);
+  }
+  void join_biases(const Stack& stack, float* to) const {
+    for (size_t n = 0; n < biases.size(); ++n) to = std::copy_n(biases[n], stack.layers[n].maps, to);
+  }
+};
+
 ffi::Error convolutions_forward(ffi::ThreadPool pool, ffi::Dictionary attributes, ffi::RemainingArgs args,
                                 ffi::RemainingRets rets) {
   Stack stack;
@@ -409,17 +422,19 @@ ffi::Error convolutions_forward(ffi::ThreadPool pool, ffi::Dictionary attributes
   if (const auto error = read_stack(attributes, stack, recorded, "recorded"); error.failure()) return error;
   const int64_t P = stack.pictures, L = static_cast<int64_t>(stack.layers.size());
   Buffers next(args, rets);
-  const In pictures = next.in(P, stack.inputs), weights = next.in(1, stack.weights), biases = next.in(1, stack.biases);
+  const In pictures = next.in(P, stack.inputs);
+  const LayerWeights given(stack, next);
   const Out outputs = next.out(P, stack.outputs()), values = next.out(P, recorded ? stack.values : 0),
             moments = next.out(P, recorded ? 2 * L : 0);
   if (const auto error = next.error(); error.failure()) return error;
   const Convolutions convolutions(stack);
-  Buffer packed(stack.bfloat16 ? stack.weights : 0, false);
-  if (stack.bfloat16) convolutions.pack(weights.data, packed);
-  const float* ready = stack.bfloat16 ? packed : weights.data;
+  Buffer packed(stack.bfloat16 ? stack.weights : 0, false), biases(stack.biases, false);
+  if (stack.bfloat16) convolutions.pack(given.weights, packed);
+  const Kernels ready = stack.bfloat16 ? convolutions.split(packed) : given.weights;
+  given.join_biases(stack, biases);
   for_pictures(pool, stack, [&](int64_t first, int64_t rows, int64_t) {
     Buffer value(recorded ? 0 : rows * stack.values, false), moment(rows * 2 * L, false);
-    convolutions.forward(rows, pictures[first], ready, biases.data, recorded ? values[first] : static_cast<float*>(value),
+    convolutions.forward(rows, pictures[first], ready, biases, recorded ? values[first] : static_cast<float*>(value),
                          recorded ? moments[first] : static_cast<float*>(moment), outputs[first]);
   });
   return ffi::Error::Success();
@@ -432,8 +447,9 @@ ffi::Error convolutions_backward(ffi::ThreadPool pool, ffi::Dictionary attribute
   if (const auto error = read_stack(attributes, stack, to_pictures, "to_pictures"); error.failure()) return error;
   const int64_t P = stack.pictures, L = static_cast<int64_t>(stack.layers.size());
   Buffers next(args, rets);
-  const In pictures = next.in(P, stack.inputs), weights = next.in(1, stack.weights), biases = next.in(1, stack.biases),
-           values = next.in(P, stack.values), moments = next.in(P, 2 * L), doutputs = next.in(P, stack.outputs());
+  const In pictures = next.in(P, stack.inputs);
+  const LayerWeights given(stack, next);
+  const In values = next.in(P, stack.values), moments = next.in(P, 2 * L), doutputs = next.in(P, stack.outputs());
   const Out dweights = next.out(1, stack.weights), dbiases = next.out(1, stack.biases),
             dpictures = next.out(P, to_pictures ? stack.inputs : 0);
   if (const auto error = next.error(); error.failure()) return error;
@@ -442,11 +458,14 @@ ffi::Error convolutions_backward(ffi::ThreadPool pool, ffi::Dictionary attribute
   const int64_t total = stack.weights + stack.biases;
   const Convolutions convolutions(stack);
   Buffer parts(kParts * total), packed(stack.weights, false), turned(convolutions.turned_weights(), false);
-  convolutions.pack(weights.data, packed);
-  convolutions.pack_turned(weights.data, turned);
+  Buffer biases(stack.biases, false);
+  convolutions.pack(given.weights, packed);
+  convolutions.pack_turned(given.weights, turned);
+  given.join_biases(stack, biases);
+  const Kernels ready = convolutions.split(packed);
   for_pictures(pool, stack, [&](int64_t first, int64_t rows, int64_t number) {
     float* part = parts + number * total;
-    convolutions.backward(rows, pictures[first], packed, turned, biases.data, values[first], moments[first],
+    convolutions.backward(rows, pictures[first], ready, turned, biases, values[first], moments[first],
                           doutputs[first], part, part + stack.weights, to_pictures ? dpictures[first] : nullptr);
   });
   const auto sum = [&](int64_t from, int64_t count, float* to) {
