@@ -139,18 +139,18 @@ class KeyValue(Memory):
         raw, label = jnp.split(query[query.shape[0] - self.direct_size :], [self.heads * self.width])
         present = jnp.max(jnp.abs(label)) > 0  # the null label names nothing
 
-        slot = jnp.argmin(state.written)  # the first of those never written to, else the oldest
+        oldest = jnp.arange(self.slots) == jnp.argmin(state.written)  # the first of those never written to
+        chosen = oldest & present
 
         def put(old: Array, new: Array) -> Array:
-            return old.at[slot].set(jnp.where(present, new, old[slot]))
+            return jnp.where(chosen.reshape(-1, *[1] * new.ndim), jnp.broadcast_to(new[None], old.shape), old)
 
         written = put(state.written, jnp.max(state.written) + 1)
         values = put(state.values, label)
         now = normalise(raw.reshape(self.heads, self.width))
         # With the keys from before and the new one apart, so that reading does not wait for writing.
-        similarity = jnp.einsum("hw,shw->hs", now, state.keys)
-        newest = jnp.sum(now * state.pending, axis=1)
-        similarity = similarity.at[:, slot].set(jnp.where(present, newest, similarity[:, slot]))
+        newest = jnp.sum(now * state.pending, axis=1, keepdims=True)
+        similarity = jnp.where(chosen[None], newest, jnp.einsum("hw,shw->hs", now, state.keys))
         reads, weights = self.read(similarity, values, written[None] > 0)
         return reads, KeyValueState(put(state.keys, state.pending), values, written, now, weights)
 
