@@ -166,8 +166,8 @@ def label_names(trained: Trained) -> Letters | None:
 
 
 def compare(step: bytes, start: bytes, trained: Trained, steps: int = STEPS) -> float:
-    """Run an episode through onnxruntime and through JAX; the largest difference of any output, or a tenth of that of
-    any state.
+    """Run an episode through onnxruntime and through JAX: the largest difference of any output, or a tenth of that
+    of any state.
 
     Args:
         step: the ONNX model of a step.
