@@ -148,7 +148,9 @@ def _prepare(options: Arguments) -> "Playground":
     from mann.web.trials import default_path
 
     opponent = OneShotLearner.from_pretrained(MODEL)
-    learner = OneShotLearner(with_precision(load_trained(options.model or default_model()), options.precision))
+    learner = OneShotLearner(
+        with_precision(load_trained(options.model or default_model()), options.precision)
+    )
     material = load_material()
     (picture, _), *_ = draw_pictures(material.bitmaps, 1, 1, np.random.default_rng(0))
     for one in {learner, opponent}:
