@@ -78,6 +78,17 @@ def test_weights_for_functions_track_the_exact_process():
     assert along["correlation"]["model"] > 0.5
 
 
+def test_weights_may_be_kept_in_half_precision(tmp_path):
+    trained = load_trained("omniglot-many")
+    for half in (False, True):
+        save_trained(tmp_path / f"{half}", trained, half=half)
+    assert (tmp_path / "True").stat().st_size < 0.6 * (tmp_path / "False").stat().st_size
+    again = load_trained(tmp_path / "True").model
+    weight, rounded = trained.model.encoder.last.weight, again.encoder.last.weight
+    assert rounded.dtype == jnp.float32
+    np.testing.assert_array_equal(rounded, np.asarray(weight).astype(np.float16).astype(np.float32))
+
+
 def test_precision_is_a_choice_at_test_time():
     trained = load_trained("omniglot-5-strings")
     rounded = with_precision(trained, "bfloat16")

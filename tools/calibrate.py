@@ -17,9 +17,8 @@ from mann.runtime import prepare_jax
 TARGET = Path(__file__).parents[1] / "src" / "mann" / "pretrained"
 THINGS = (5, 20, 100, 423)  # taught once, for the card
 HOW = (
-    "at even odds, 2 % of the known things are called new, 4 % of those shown more than once: logistic and quantile "
-    "regression on held-out classes, with 1 to 100 things known, each shown 1 to 8 times "
-    "(mann.teaching.calibrate_novelty)"
+    "at even odds, 2 % of the known things are called new: logistic and quantile regression on held-out classes, "
+    "with 1 to 100 things known, each shown 1 to 8 times (mann.teaching.calibrate_novelty)"
 )
 
 
@@ -40,9 +39,9 @@ def main(*names: str) -> None:
         print(name, novelty)
         trained.description["novelty"] = novelty._asdict()
         trained.description["card"]["novelty"] = HOW
-        save_trained(TARGET / f"{name}.safetensors", trained)
+        half = trained.description["card"].get("stored_in") == "float16"
         trained.description["card"]["teach_once"] = [row.to_json() for row in teach_once(trained, THINGS)]
-        save_trained(TARGET / f"{name}.safetensors", trained)
+        save_trained(TARGET / f"{name}.safetensors", trained, half=half)
 
 
 if __name__ == "__main__":

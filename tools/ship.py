@@ -1,13 +1,14 @@
 """Make the weights of the best of some finished runs part of the package, with a card.
 
-    python tools/ship.py NAME[:SLOTS] RUN [RUN …]
+    python tools/ship.py [--half] NAME[:SLOTS] RUN [RUN …]
 
 The runs were trained with `mann train NAME --seed S` for different S. The best is the one that did best on held-out
 training classes or functions. What ships runs in float32, whatever it was trained in. The card says how the weights
 came about, and how well they do on 2000 episodes of test classes or functions: `mann eval NAME` should agree within
-the interval. With SLOTS, the memory of what ships has that many, whatever it had in training. For a network that
-states novelty, how a learner tells what is new is found on held-out classes (`tools/calibrate.py`), and the card
-also says how many things a learner knows when each was shown once.
+the interval. With SLOTS, the memory of what ships has that many, whatever it had in training; with --half, weights
+are rounded to half precision and kept so. For a network that states novelty, how a learner tells what is new is
+found on held-out classes (`tools/calibrate.py`), and the card also says how many things a learner knows when each
+was shown once.
 """
 
 import dataclasses
@@ -45,8 +46,11 @@ def held_out_score(trained: "Trained", episodes: int = 120) -> float:
     return float(config.task.score(config.task.record(tally(arrays, source, keys))))
 
 
-def main(name: str, *runs: Path) -> None:
+def main(name: str, *runs: Path, half: bool) -> None:
     prepare_jax()
+    import jax
+    import jax.numpy as jnp
+
     from mann.evaluation import evaluate
     from mann.tasks import ManyThings
     from mann.teaching import calibrate_novelty, teach_once
@@ -65,6 +69,9 @@ def main(name: str, *runs: Path) -> None:
     precision = candidates[best].config.model.precision
     trained = with_precision(candidates[best], "float32")
     trained = with_slots(trained, int(slots)) if slots else trained
+    if half:
+        rounded = jax.tree.map(lambda leaf: leaf.astype(jnp.float16).astype(leaf.dtype), trained.model)
+        trained = trained._replace(model=rounded)
     tested = evaluate(trained._replace(name=name), episodes=EPISODES)
     update = trained.description["best"]["update"]
     many = isinstance(trained.config.task, ManyThings)
@@ -75,6 +82,7 @@ def main(name: str, *runs: Path) -> None:
         "started_from": trained.description.get("started", {}).get("name"),
         "seed": trained.config.seed,
         "trained_in": precision,
+        "stored_in": "float16" if half else "float32",
         "held_out_scores": {f"seed {candidates[run].config.seed}": round(scores[run], 4) for run in runs},
         "update": update,
         "episodes": update * trained.config.batch,
@@ -93,8 +101,9 @@ def main(name: str, *runs: Path) -> None:
         trained = trained._replace(name=name, description=description)
         card["teach_once_command"] = f"mann eval {name} --teach-once {','.join(map(str, THINGS))}"
         card["teach_once"] = [row.to_json() for row in teach_once(trained, THINGS)]
-    save_trained(TARGET / f"{name}.safetensors", trained._replace(description=description))
+    save_trained(TARGET / f"{name}.safetensors", trained._replace(description=description), half=half)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(Path, sys.argv[2:]))
+    name, *runs = (argument for argument in sys.argv[1:] if argument != "--half")
+    main(name, *map(Path, runs), half="--half" in sys.argv)

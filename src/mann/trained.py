@@ -193,12 +193,13 @@ def _shape(config: Config) -> Model:
     return model
 
 
-def save_trained(path: Path, trained: Trained) -> None:
+def save_trained(path: Path, trained: Trained, *, half: bool = False) -> None:
     """Write a trained model to one file, weights alone (no optimiser), as they ship; `load_trained` reads it.
 
     Args:
         path: of the file, by convention with the suffix .safetensors; it is replaced as a whole.
         trained: the model, with its configuration.
+        half: keep weights in half precision, which takes half of the room; they are used in float32.
 
     Examples:
         >>> import tempfile
@@ -208,7 +209,10 @@ def save_trained(path: Path, trained: Trained) -> None:
         ...     load_trained(file).config.task.classes
         5
     """
-    arrays = {f"model.{key}": value for key, value in to_arrays(trained.model).items()}
+    weights = to_arrays(trained.model)
+    if half:
+        weights = {key: value.astype(np.float16) for key, value in weights.items()}
+    arrays = {f"model.{key}": value for key, value in weights.items()}
     if trained.seen is not None:
         arrays[SEEN] = trained.seen
     save_arrays(path, arrays, trained.description | {"config": to_dict(trained.config)})

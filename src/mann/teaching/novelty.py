@@ -113,14 +113,13 @@ def calibrate_novelty(
     How much what the network states counts, and how much likeness, is a logistic regression on known things against
     new ones. What is usual depends on the number of things and on how often the one that a picture is taken for was
     shown: the limit above which only so many of the known things lie, by quantile regression. At even odds, which
-    is the threshold, a learner calls that share of what it knows new, however many things it knows.
+    is the threshold, a learner calls that share of what it knows new, whatever it knows.
 
     Args:
         trained: a network that states how likely it is that something is new.
         things: numbers of things; those that the held-out classes allow.
-        mistakes: the share of known things that may be called new where they were shown once; twice as many where
-            they were shown more often, since these are so much better known that else too little would be called
-            new. Other classes than those held out may be harder, so that it is less than one would put up with.
+        mistakes: the share of known things that may be called new; other classes than those held out may be harder,
+            so that it is less than one would put up with.
         questions: about known things, for each number.
         seed: which things, drawings and codes of labels.
         progress: called with how many numbers of things are done, and how many there are.
@@ -156,7 +155,7 @@ def fit_novelty(
         numbers: of every question, what the network states, the likeness, the number of things, and the examples of
             the one that it was taken for.
         known: which of them were known.
-        mistakes: the share of known ones that may be called new if shown once; twice as many if more often.
+        mistakes: the share of known ones that may be called new.
     """
     stated, alike, things, shows = numbers.T
     much, often = np.log(things), np.log(shows)
@@ -172,8 +171,7 @@ def fit_novelty(
         : len(signs)
     ]
     scores = statistics @ factors
-    right = 1 - mistakes * np.where(shows > 1, 2, 1)
-    limits = _quantile(usual[known], scores[known], right[known], weights[known])
+    limits = _quantile(usual[known], scores[known], 1 - mistakes, weights[known])
     return Novelty(*(round(float(number), 4) for number in (*factors, *-limits)))
 
 
@@ -202,10 +200,10 @@ def _logistic(
 def _quantile(
     inputs: Float[np.ndarray, "n d"],
     values: Float[np.ndarray, "n"],
-    share: Float[np.ndarray, "n"],
+    share: float,
     weights: Float[np.ndarray, "n"],
 ) -> Float[np.ndarray, "d"]:
-    """Coefficients of a line under which such a share of the values lies, by weight, whatever the inputs."""
+    """Coefficients of a line under which this share of the values lies, by weight, whatever the inputs."""
     count, size = inputs.shape
     residuals = sparse.hstack([sparse.csc_array(inputs), sparse.eye_array(count), -sparse.eye_array(count)])
     found = optimize.linprog(
