@@ -46,7 +46,7 @@ def held_out_score(trained: "Trained", episodes: int = 120) -> float:
     return float(config.task.score(config.task.record(tally(arrays, source, keys))))
 
 
-def main(name: str, *runs: Path, half: bool) -> None:
+def main(name: str, *runs: Path, half: bool = False) -> None:
     prepare_jax()
     import jax
     import jax.numpy as jnp
