@@ -245,7 +245,7 @@ class KeyConfig(SlotConfig, abstract=True):
     """Make keys of the features by a layer of the memory's own; else the features, R · W of them, are the keys."""
 
     def smallest(self) -> SlotConfig:
-        return dataclasses.replace(self, projected=True, slots=8, width=4, heads=min(self.heads, 2))
+        return SlotConfig.smallest(dataclasses.replace(self, projected=True))
 
 
 def key_layer(features: int, config: KeyConfig, *, key: PRNGKeyArray) -> Linear | None:
