@@ -55,5 +55,10 @@ def roaming() -> list[dict[str, Any]]:
     return list(_content()["roaming"])
 
 
+def one_alphabet() -> list[dict[str, Any]]:
+    """What others published for 20 characters of one of Lake's evaluation alphabets, each shown once, in %."""
+    return list(_content()["one_alphabet"])
+
+
 def _by_instance(accuracy: list[float]) -> dict[int, float]:
     return dict(zip(_content()["instances"], accuracy, strict=True))

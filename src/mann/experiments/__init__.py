@@ -25,6 +25,7 @@ EXPERIMENTS = {  # in the order in which they are shown: the paper's, then ours
     "persistent": "memory not wiped between episodes",
     "curriculum": "15 to 25 classes in training, tested on 50 to 100",
     "capacity": "25 to 400 classes, dense and sparse access; time and memory of a step by the slots",
+    "frontier": "with an encoder: 5 classes one-hot, 20 with strings, 20 characters of one alphabet",
     "peers": "what people would take instead: ProtoNet, matching network, attention, LSTM, nearest neighbours",
     "roaming": "RoamingOmniglot: streams that wander between alphabets, known or new before the class",
     "regression": "functions of a Gaussian process in 1, 2 and 3 dimensions, beside the exact process",

@@ -72,14 +72,18 @@ class Network(Entry):
     label: str
     config: Config
     tests: tuple[Condition, ...] = (Condition(),)
+    start: str = ""
+    """Shipped weights that the training starts from; empty for random ones."""
 
     def description(self) -> dict[str, Any]:
-        return {"config": to_dict(self.config), "tests": [test._asdict() for test in self.tests]}
+        tests = [test._asdict() for test in self.tests]
+        return {"config": to_dict(self.config), "tests": tests, "start": self.start}
 
     def matches(self, record: Record) -> bool:
         # Fields that came later are missing in older records, and have their defaults.
         tests = tuple(Condition(**test) for test in record["tests"])
-        return from_dict(Config, upgrade_config(record["config"])) == self.config and tests == self.tests
+        same = tests == self.tests and record.get("start", "") == self.start
+        return same and from_dict(Config, upgrade_config(record["config"])) == self.config
 
     def measure(self, folder: Path, episodes: int) -> Record | None:
         run = Run(folder)
@@ -90,7 +94,8 @@ class Network(Entry):
             )
         if not begun or _updates_done(run) < self.config.updates:
             display = [make_display()]
-            go_on = partial(resume, folder) if begun else partial(train, self.config, folder)
+            start = load_trained(self.start) if self.start else None
+            go_on = partial(resume, folder) if begun else partial(train, self.config, folder, start=start)
             result = go_on(observers=display)
             save_curves(folder)
             if not result.finished:

@@ -154,7 +154,7 @@ def _entry(
         label,
         at_scale(config(prefix, kinds, seed), scale),
         tuple(Condition(classes=CLASSES, dataset=kind) for kind in targets),
-        tuple((COLOUR if prefix else GREY)[kind] for kind in targets),
+        targets=tuple((COLOUR if prefix else GREY)[kind] for kind in targets),
     )
 
 
@@ -194,7 +194,7 @@ def _smallest() -> Transferred:
         "all but textures",
         dataclasses.replace(small, data=data),
         (Condition(classes=3, length=6, dataset="textures"),),
-        (Source(textures, things=(3,)),),
+        targets=(Source(textures, things=(3,)),),
         trials=2,
     )
 

@@ -11,7 +11,7 @@ from mann.experiments.scales import Scale, at_scale
 from mann.memory import NoMemoryConfig, NTMConfig
 from mann.tasks import Classification
 from mann.training.config import Config
-from mann.training.presets import PRESETS
+from mann.training.presets import MANY_PIXELS, PRESETS, from_many
 
 SETTINGS = {
     "5-onehot": PRESETS["omniglot-5"],
@@ -47,7 +47,7 @@ def seeds(scale: Scale) -> tuple[int, ...]:
 
 
 def with_changes(config: Config, **changes: Any) -> Config:
-    """A configuration with other values for some fields, given as `lrua__decay=0.99` or `updates=100`."""
+    """A configuration with other values for some fields, given as `task__classes=7` or `updates=100`."""
     for path, value in changes.items():
         parts = path.split("__")
         targets = [config]
@@ -103,6 +103,23 @@ def framed(setting: str, scale: Scale, seed: int = 0) -> Network:
         label="MANN, LSTM, framed pixels",
         model__encoder=NoEncoder(framed=True),
         model__precision="auto",
+    )
+
+
+def keyvalue(setting: str, scale: Scale, seed: int = 0) -> Network:
+    """Beyond the paper: the memory that scales, from the weights of `omniglot-many-pixels`, trained for the task.
+
+    Its pixels are the paper's, framed; three fully connected layers make keys of them.
+    """
+    task = SETTINGS[setting].task
+    assert isinstance(task, Classification)
+    config = from_many(MANY_PIXELS, task.classes, task.labels, task.length)
+    return Network(
+        f"{setting}-mann-keyvalue-seed{seed}",
+        "MANN, key and value apart, framed pixels",
+        at_scale(dataclasses.replace(config, seed=seed), scale),
+        READINGS,
+        start="omniglot-many-pixels",
     )
 
 

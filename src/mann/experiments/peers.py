@@ -191,7 +191,7 @@ def config(peer: str, seed: int = 0) -> Config:
 def entries(scale: Scale) -> list[Entry]:
     """The first seed of all, then the second; the cost of a step last."""
     if scale == "smoke":
-        return [_smallest("prototypes"), _cost("prototypes", slots=16, steps=4, seconds=0.05)]
+        return [smallest("prototypes"), _cost("prototypes", slots=16, steps=4, seconds=0.05)]
     seeds = (0, 1) if scale == "full" else (0,)
     tests = tuple(Condition(classes=classes, alphabets="across") for classes in CLASSES)
     return [
@@ -208,7 +208,7 @@ def _cost(peer: str, **fewer: Any) -> StepCost:
     return StepCost(f"cost-{peer}", PEERS[peer][0], config(peer).model, **fewer)
 
 
-def _smallest(peer: str) -> Peer:
+def smallest(peer: str) -> Peer:
     small = config(peer)
     encoder = ConvStackConfig(maps=(16,), strides=(3,), features=8)
     small = dataclasses.replace(small, model=dataclasses.replace(small.model, encoder=encoder))

@@ -25,6 +25,7 @@ class Record(TypedDict, total=False):
     evaluations: list[dict[str, Any]]  # `Evaluation.to_json`, one per test
     config: dict[str, Any]  # `training.config.to_dict`
     tests: list[dict[str, Any]]
+    start: str  # shipped weights that the training started from; empty: random ones
     updates: int
     episodes: int
     seconds: float  # of wall-clock time, pauses included

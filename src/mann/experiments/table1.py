@@ -4,7 +4,16 @@ from matplotlib.figure import Figure
 
 from mann.experiments.entries import Entry
 from mann.experiments.experiment import Experiment
-from mann.experiments.networks import MODELS, READINGS, convolutional, framed, network, network_100k, seeds
+from mann.experiments.networks import (
+    MODELS,
+    READINGS,
+    convolutional,
+    framed,
+    keyvalue,
+    network,
+    network_100k,
+    seeds,
+)
 from mann.experiments.records import Records, Table
 from mann.experiments.scales import Scale
 from mann.experiments.tables import (
@@ -38,6 +47,7 @@ def entries(scale: Scale) -> list[Entry]:
         network(SETTING, "lstm", scale),
         network(SETTING, "feedforward", scale),
         *(framed(SETTING, scale, seed) for seed in seeds(scale)),
+        *(keyvalue(SETTING, scale, seed) for seed in seeds(scale)),
         convolutional(SETTING, scale),
     ]
 

@@ -4,7 +4,15 @@ from matplotlib.figure import Figure
 
 from mann.experiments.entries import Entry
 from mann.experiments.experiment import Experiment
-from mann.experiments.networks import MODELS, convolutional, neighbours, network, network_100k, seeds
+from mann.experiments.networks import (
+    MODELS,
+    convolutional,
+    keyvalue,
+    neighbours,
+    network,
+    network_100k,
+    seeds,
+)
 from mann.experiments.records import Record, Records, Table
 from mann.experiments.scales import Scale
 from mann.experiments.tables import (
@@ -55,6 +63,7 @@ def entries(scale: Scale) -> list[Entry]:
         chosen += [network_100k(setting, scale, seed) for seed in seeds(scale)]
         chosen += [network(setting, model, scale) for model in ("lstm", "feedforward")]
         chosen += [neighbours(setting, deep, scale) for deep in (False, True)]
+        chosen += [keyvalue(setting, scale, seed) for seed in seeds(scale)]
     return [*chosen, convolutional("15-strings", scale)]
 
 

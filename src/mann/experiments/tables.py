@@ -114,9 +114,9 @@ def short_run(records: Records, setting: str) -> str:
 
 
 def beyond(records: Records, setting: str) -> list[list[str]]:
-    """What the paper does not have: framed pixels and the convolutional encoder."""
+    """What the paper does not have: framed pixels, the memory that scales and the convolutional encoder."""
     rows = []
-    for suffix in ("-framed", "-conv"):
+    for suffix in ("-framed", "-keyvalue", "-conv"):
         if runs := of_model(records, setting, "mann", suffix):
             rows += comparison(runs[0]["label"], runs, None, "", training_cost(runs))
     return rows

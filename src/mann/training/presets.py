@@ -1,7 +1,7 @@
 """Named configurations for `mann train`."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 from mann.controllers import LSTMConfig, NoControllerConfig
 from mann.data import DataConfig, Glyphs, Letters, Mixture, NoData, Objects, Omniglot, Textures
@@ -121,17 +121,37 @@ CONVOLUTIONS = ConvStackConfig(
 """Many narrow layers for 40×40 pixels: on held-out classes better than fewer wide ones at the same cost."""
 
 
-def _from_many(task: Classification, rules_out: bool = False) -> Config:
-    """For one number of classes, to be trained from the weights of `omniglot-many`."""
-    many = _many(CONVOLUTIONS, side=40, updates=1500)
-    memory = dataclasses.replace(KEYS, rules_out=rules_out)
+MANY = _many(CONVOLUTIONS, side=40, updates=3000)
+MANY_PIXELS = _many(
+    MLPConfig(hidden=512, layers=3, features=256, framed=True),
+    side=20,
+    updates=12_000,
+    distortion=0.15,
+    memory=KeyValueConfig(slots=256, width=128, heads=1),
+    averaging=0.999,
+)
+
+
+def from_many(many: Config, classes: int, labels: Literal["onehot", "strings"], length: int = 0) -> Config:
+    """The paper's task for one number of classes, to be trained from the weights of `many`.
+
+    A one-hot label that is in use is no longer possible for something new; of strings there are thousands.
+    """
+    assert isinstance(many.task, ManyThings) and isinstance(many.model.memory, KeyValueConfig)
+    pool = dataclasses.replace(many.task.pool, episodes=16, classes=50, drawings=10)
+    memory = dataclasses.replace(many.model.memory, rules_out=labels == "onehot")
+    task = Classification(classes=classes, length=length, pool=pool)
+    if labels == "strings":
+        task = ManyThings(classes=classes, fewest=classes, length=length, pool=pool)
     return dataclasses.replace(
         many,
         task=task,
         model=dataclasses.replace(many.model, memory=memory),
         optimiser=Muon(learning_rate=3e-4, warmup=100),
+        updates=1500,
         batch=16,
         evaluate_episodes=160,
+        averaging=0.998,
     )
 
 
@@ -187,24 +207,10 @@ PRESETS: dict[str, Config] = {
         evaluate_every=500,
         averaging=0.999,
     ),
-    "omniglot-5-conv": _from_many(
-        Classification(classes=5, pool=PoolConfig(episodes=16, classes=50, drawings=10, distortion=0.1)),
-        rules_out=True,
-    ),
-    "omniglot-20-strings-conv": _from_many(
-        ManyThings(
-            classes=20, fewest=20, pool=PoolConfig(episodes=16, classes=50, drawings=10, distortion=0.1)
-        ),
-    ),
-    "omniglot-many": _many(CONVOLUTIONS, side=40, updates=3000),
-    "omniglot-many-pixels": _many(
-        MLPConfig(hidden=512, layers=3, features=256, framed=True),
-        side=20,
-        updates=12_000,
-        distortion=0.15,
-        memory=KeyValueConfig(slots=256, width=128, heads=1),
-        averaging=0.999,
-    ),
+    "omniglot-5-conv": from_many(MANY, classes=5, labels="onehot"),
+    "omniglot-20-strings-conv": from_many(MANY, classes=20, labels="strings"),
+    "omniglot-many": MANY,
+    "omniglot-many-pixels": MANY_PIXELS,
     "asking-3": Config(
         task=Asking(classes=3),
         model=ModelConfig(memory=LRUAConfig(slots=32)),
