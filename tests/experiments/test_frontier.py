@@ -82,7 +82,9 @@ def test_a_network_starts_from_shipped_weights(tmp_path, monkeypatch):
 def test_a_record_from_before_started_at_random(tmp_path):
     network = Network("one", "one", smallest("keyvalue").config)
     path = tmp_path / "one.json"
-    path.write_text(json.dumps({key: value for key, value in network.description().items() if key != "start"}))
+    path.write_text(
+        json.dumps({key: value for key, value in network.description().items() if key != "start"})
+    )
     record = read_record(path)
     assert network.matches(record)
     assert not dataclasses.replace(network, start="omniglot-many").matches(record)

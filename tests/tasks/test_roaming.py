@@ -7,11 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mann.data import Omniglot
-from mann.data.render import PAD, Drawings, grid_side
+from mann.controllers import NoControllerConfig
+from mann.data import Glyphs, Omniglot
+from mann.data.render import PAD, Drawings, grid_side, prepare
 from mann.errors import MannError
+from mann.memory import KeyValueConfig
+from mann.models import ModelConfig, build_model
 from mann.statistics import area_of_named
 from mann.tasks import Roaming
+from mann.tasks.roaming import contrast_of_stream
 from tests.data.test_omniglot import REAL, needs_data
 
 SIDE = 10
@@ -197,3 +201,51 @@ def test_the_published_split(monkeypatch):
     assert {"Tibetan", "ULOG"} <= groups[2]
     assert {"Hebrew", "Bengali"} <= groups[1]
     assert sorted(images.labels) == sorted(Omniglot().load().labels)
+
+
+def test_the_contrast_of_a_stream_is_the_mean_over_all_pairs():
+    rng = np.random.default_rng(0)
+    keys, classes = rng.normal(size=(9, 4)), np.array([0, 1, 0, 2, 1, 0, 3, 2, 0])
+    mask = np.arange(9) < 8
+    unit = keys / np.linalg.norm(keys, axis=1, keepdims=True)
+    losses = []
+    for i in range(8):
+        against = sum(np.exp(18 * unit[i] @ unit[k]) for k in range(8) if classes[k] != classes[i])
+        for j in range(8):
+            if j != i and classes[j] == classes[i]:
+                found = np.exp(18 * unit[i] @ unit[j])
+                losses.append(-np.log(found / (found + against)))
+    found = contrast_of_stream(jnp.asarray(keys, jnp.float32), jnp.asarray(classes), jnp.asarray(mask))
+    assert float(found) == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_a_stream_of_one_class_has_no_contrast_and_a_finite_gradient():
+    keys, classes = (
+        jnp.asarray(np.random.default_rng(1).normal(size=(3, 4)), jnp.float32),
+        jnp.zeros(3, jnp.int32),
+    )
+    value, gradient = jax.value_and_grad(contrast_of_stream)(keys, classes, jnp.ones(3, bool))
+    assert float(value) == pytest.approx(0, abs=1e-6)
+    assert np.isfinite(gradient).all()
+
+
+def test_the_contrast_changes_the_loss_and_nothing_that_is_counted():
+    plain = Roaming(classes=6, contexts=2, length=12)
+    contrasted = dataclasses.replace(plain, contrast=2.0)
+    drawings = prepare(Glyphs(classes=40).load())
+    memory = KeyValueConfig(slots=16, width=400, projected=False)
+    config = ModelConfig(controller=NoControllerConfig(), memory=memory, reads_to_controller=False)
+    model = build_model(config, plain, drawings.format, key=jax.random.key(0))
+    episodes = plain.draw_training(jax.random.split(jax.random.key(1), 2), drawings)
+    outputs, _ = plain.unroll(model, episodes)
+    both, _ = contrasted.unroll(model, episodes)
+    np.testing.assert_allclose(both.outputs, outputs, atol=1e-5)
+    more = contrasted.loss(both, episodes) - plain.loss(outputs, episodes)
+    keys = [
+        contrast_of_stream(inputs, classes, mask)
+        for inputs, classes, mask in zip(episodes.inputs, episodes.classes, episodes.mask, strict=True)
+    ]
+    np.testing.assert_allclose(more, 2.0 * np.array(keys), rtol=1e-4)
+    np.testing.assert_allclose(
+        contrasted.tally(both, episodes).new, plain.tally(outputs, episodes).new, atol=1e-5
+    )

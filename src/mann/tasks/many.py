@@ -54,7 +54,7 @@ class ManyThings(Classification, kind="many"):
         super().__post_init__()
         check_range("The share of quizzes", self.quizzed, 0.0, 1.0)
         check_range("The weight of the contrast", self.contrast, 0.0, 1e6)
-        if self.contrast and not (self.pool.episodes and self.pool.drawings > 1):
+        if self.contrast and not self._can_contrast:
             raise MannError("A contrast needs a pool with two drawings per class: set task.pool.episodes.")
         if self.quizzed and not (self.pool.episodes and self.pool.drawings > 1):
             raise MannError("A quiz needs a pool with two drawings per class: set task.pool.episodes.")
@@ -66,6 +66,10 @@ class ManyThings(Classification, kind="many"):
         check_range("The share of crowded episodes", self.crowded, 0.0, 1.0)
         if self.labels != "strings":
             raise MannError("Many things need string labels: set task.labels to strings.")
+
+    @property
+    def _can_contrast(self) -> bool:
+        return self.pool.episodes > 0 and self.pool.drawings > 1
 
     @property
     def least_classes(self) -> int:

@@ -8,7 +8,7 @@ is known, and the accuracy after one and after three shows.
 
 import dataclasses
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +16,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from mann.data.render import Drawings, Transform, render
-from mann.episodes import Episode, choose_below, instance_numbers, sample_distinct
+from mann.episodes import Encoded, Episode, choose_below, instance_numbers, sample_distinct, time_offset
 from mann.errors import MannError, check_range
+from mann.layers import normalise
 from mann.metrics import InstanceCounts, accuracy_by_instance
 from mann.paper import PaperRow
 from mann.statistics import CONFIDENCE, Interval, area_of_named, instances_to_json, or_none
-from mann.tasks.base import ResultTable, Stage, Task
+from mann.tasks.base import Network, ResultTable, Stage, Task
 from mann.tasks.classification import MOST
-from mann.tasks.many import ManyThings
+from mann.tasks.many import CONTRAST_STRENGTH, Contrasted, ManyThings
 
 GREY = 0.5  # of what is hidden
 CROP = 4 / 28  # of the side: in training, pictures are cropped from ones that are larger by so much
@@ -57,6 +58,8 @@ class Roaming(ManyThings, kind="roaming"):
         (12, 25)
     """
 
+    contrast: float = 0.0
+    """Weight of a further loss: each picture of a stream must be found by any other of its class."""
     classes: int = 50
     """Classes in a stream, at most, over all contexts."""
     length: int = 150
@@ -231,6 +234,19 @@ class Roaming(ManyThings, kind="roaming"):
             pictures.shape
         )
 
+    def unroll(self, network: Network, episodes: Episode, state: Any = None) -> tuple[Any, Any]:
+        if not self.contrast:
+            return super().unroll(network, episodes, state)
+        model = cast(Any, network)  # a `Model`: its parts are asked
+        encoded = model.encode(episodes.inputs)
+        contrast = jax.vmap(contrast_of_stream)(model.memory.embed(encoded), episodes.classes, episodes.mask)
+        outputs, last, _ = network.unroll_batch(Encoded(encoded), time_offset(episodes.targets), state)
+        return Contrasted(outputs, contrast), last
+
+    @property
+    def _can_contrast(self) -> bool:
+        return True  # the pictures of a stream
+
     def check(self, drawings: Drawings) -> None:
         super().check(drawings)
         if drawings.alphabets is None or isinstance(drawings.alphabets, jax.core.Tracer):
@@ -256,7 +272,11 @@ class Roaming(ManyThings, kind="roaming"):
         letters = jnp.where(is_new, 0.0, self.output.nll(outputs, episodes.targets))
         return letters + self.output.new_nll(outputs, is_new)
 
-    def tally(self, outputs: Float[Array, "batch time size"], episodes: Episode) -> Named:  # type: ignore[override]
+    def tally(  # type: ignore[override]
+        self, outputs: Float[Array, "batch time size"] | Contrasted, episodes: Episode
+    ) -> Named:
+        if isinstance(outputs, Contrasted):
+            outputs = outputs.outputs
         counts, losses = super().tally(outputs, episodes)
         right = self.output.correct(outputs, episodes.targets) & (episodes.instances > 1)
         return Named(counts, losses, outputs[..., -1], right, episodes.instances > 1, episodes.mask)
@@ -296,7 +316,29 @@ class Roaming(ManyThings, kind="roaming"):
         raise MannError("Streams have no curriculum: set curriculum.every to 0.")
 
     def smallest(self) -> "Roaming":
-        return dataclasses.replace(self, classes=6, contexts=2, length=12)
+        return dataclasses.replace(self, classes=6, contexts=2, length=12, contrast=0.0)
+
+
+def contrast_of_stream(
+    keys: Float[Array, "time width"], classes: Int[Array, "time"], mask: Bool[Array, "time"]
+) -> Float[Array, ""]:
+    """−log p of one picture of a class, given another, against all pictures of other classes of the stream.
+
+    p is a softmax over cosines; the mean is over all pairs of different pictures of the same class.
+
+    Args:
+        keys: of the pictures.
+        classes: of the pictures, as numbers.
+        mask: which pictures there are.
+    """
+    keys = normalise(keys)
+    logits = CONTRAST_STRENGTH * keys @ keys.T
+    same = classes[:, None] == classes[None]
+    # Finite, so that a stream of a single class has a gradient.
+    others = jax.nn.logsumexp(jnp.where(~same & mask[None], logits, -1e6), axis=1, keepdims=True)
+    pairs = same & mask[:, None] & mask[None] & ~jnp.eye(len(keys), dtype=bool)
+    loss = jnp.where(pairs, jnp.logaddexp(logits, others) - logits, 0.0)
+    return jnp.sum(loss) / jnp.maximum(jnp.sum(pairs), 1).astype(loss.dtype)
 
 
 def average_precision(tally: Named) -> float:
