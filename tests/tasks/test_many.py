@@ -116,7 +116,12 @@ def test_a_number_of_classes_is_that_many_in_every_episode(drawings):
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [({"fewest": 0}, "at least 1"), ({"fewest": 13}, "at most 12"), ({"labels": "onehot"}, "string labels")],
+    [
+        ({"fewest": 0}, "at least 1"),
+        ({"fewest": 13}, "at most 12"),
+        ({"labels": "onehot"}, "string labels"),
+        ({"first": 0.5}, "leave task.first"),
+    ],
 )
 def test_what_cannot_be_is_refused(fields, message):
     with pytest.raises(MannError, match=message):
