@@ -19,7 +19,7 @@ from mann.experiments.entries import Condition, Entry, Network, test_neighbours
 from mann.experiments.experiment import Experiment
 from mann.experiments.records import Record, Records, Table
 from mann.experiments.scales import Scale, at_scale
-from mann.experiments.tables import accuracies, by_label, half_widths, in_order, markdown_table, number
+from mann.experiments.tables import accuracies, by_label, cells, in_order, markdown_table, number
 from mann.figures.experiments import PeerLine, draw_peers
 from mann.layers import normalise
 from mann.memory import AttentionConfig, MatchingConfig, NoMemoryConfig, PrototypesConfig
@@ -232,18 +232,13 @@ def _by_instance(runs: list[Record], place: int, neighbours: bool = False) -> li
         runs = [{"evaluations": run["neighbours"]} for run in runs]
     if place >= len(runs[0]["evaluations"]):  # fewer were tested, to see that it works
         return [""] * len(SHOWN)
-    values = np.stack([accuracies(run, place) for run in runs])
-    if len(runs) == 1:
-        half = half_widths(runs[0], place)
-        return [number(values[0, i - 1], f" ±{half[i - 1]:.1f}") for i in SHOWN]
-    low, high = values.min(0), values.max(0)
-    return [number(values.mean(0)[i - 1], f" [{low[i - 1]:.1f}, {high[i - 1]:.1f}]") for i in SHOWN]
+    return cells(runs, place, SHOWN)
 
 
 def _taught(runs: list[Record], field: str) -> list[str]:
     """Cells for `THINGS`."""
-    cells = [number(value) for value in _means(runs, field)]
-    return cells + [""] * (len(THINGS) - len(cells))
+    shown = [number(value) for value in _means(runs, field)]
+    return shown + [""] * (len(THINGS) - len(shown))
 
 
 def _means(
@@ -261,8 +256,8 @@ def table(records: Records) -> Table:
     columns += [f"taught {things} once" for things in THINGS]
     rows = []
     for label, runs in _trained(records).items():
-        cells = [cell for place in range(len(CLASSES)) for cell in _by_instance(runs, place)]
-        rows.append([label, *cells, *_taught(runs, "accuracy_forced")])
+        by_instance = [cell for place in range(len(CLASSES)) for cell in _by_instance(runs, place)]
+        rows.append([label, *by_instance, *_taught(runs, "accuracy_forced")])
     return Table(TITLE, columns, rows, NOTE)
 
 

@@ -49,14 +49,14 @@ def half_widths(record: Record, test: int = 0) -> np.ndarray:
     return np.array([np.nan if c["low"] is None else 50 * (c["high"] - c["low"]) for c in cells])
 
 
-def cells(records: Sequence[Record], test: int = 0) -> list[str]:
-    """One cell for each instance in `SHOWN`: a run with its interval, or the mean of several with their range."""
+def cells(records: Sequence[Record], test: int = 0, shown: Sequence[int] = SHOWN) -> list[str]:
+    """One cell for each instance that is shown: a run with its interval, or the mean of several with their range."""
     values = np.stack([accuracies(record, test) for record in records])
     if len(records) == 1:
         half = half_widths(records[0], test)
-        return [number(values[0, i - 1], f" ±{half[i - 1]:.1f}") for i in SHOWN]
+        return [number(values[0, i - 1], f" ±{half[i - 1]:.1f}") for i in shown]
     low, high = values.min(0), values.max(0)
-    return [number(values.mean(0)[i - 1], f" [{low[i - 1]:.1f}, {high[i - 1]:.1f}]") for i in SHOWN]
+    return [number(values.mean(0)[i - 1], f" [{low[i - 1]:.1f}, {high[i - 1]:.1f}]") for i in shown]
 
 
 def comparison(
