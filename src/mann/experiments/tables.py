@@ -50,7 +50,7 @@ def half_widths(record: Record, test: int = 0) -> np.ndarray:
 
 
 def cells(records: Sequence[Record], test: int = 0, shown: Sequence[int] = SHOWN) -> list[str]:
-    """One cell for each instance that is shown: a run with its interval, or the mean of several with their range."""
+    """One cell for each instance shown: a run with its interval, or the mean of several with their range."""
     values = np.stack([accuracies(record, test) for record in records])
     if len(records) == 1:
         half = half_widths(records[0], test)
