@@ -25,6 +25,7 @@ NETWORKS = {  # that ship, with K (0: dense) and slots, which are choices at tes
 NEIGHBOURS = 8
 SHARE = 0.1  # of the test episodes: 5000 first instances, as many second ones, and so on
 SIZES = tuple(2**power for power in range(7, 21))  # slots whose cost is measured
+LONG, LONG_SLOTS = 1000, 65536  # an episode as long as that, in a memory as large
 SHOWN = (1, 2, 3, 5, 6, 10)  # the 2nd and 6th instance: after one show, after five
 
 
@@ -42,6 +43,7 @@ def entries(scale: Scale) -> list[Entry]:
     return [
         *(_shipped(name, k, slots, CLASSES) for name, access in NETWORKS.items() for k, slots in access),
         *(_cost(k, SIZES) for k in (0, NEIGHBOURS)),
+        _cost(NEIGHBOURS, (LONG_SLOTS,), steps=LONG),
     ]
 
 
@@ -52,9 +54,12 @@ def _shipped(
     return Shipped(name, model, model, tests(neighbours, slots, classes), data)
 
 
-def _cost(neighbours: int, slots: tuple[int, ...], **fewer: Any) -> Cost:
-    access = _access(neighbours)
-    return Cost(f"cost-{access}", f"{access} access", neighbours, slots, **fewer)
+def _cost(neighbours: int, slots: tuple[int, ...], **changes: Any) -> Cost:
+    access, steps = _access(neighbours), changes.get("steps", 0)
+    name, label = f"cost-{access}", f"{access} access"
+    if steps == LONG:
+        name, label = f"{name}-long", f"{label}, {LONG} steps"
+    return Cost(name, label, neighbours, slots, **changes)
 
 
 def tests(neighbours: int, slots: int, classes: tuple[int, ...] = CLASSES) -> tuple[Condition, ...]:
@@ -159,6 +164,7 @@ def figures(records: Records) -> dict[str, Figure]:
             [
                 CostLine(record["label"], record["label"].startswith("sparse"), record["costs"])
                 for record in costs
+                if len(record["costs"]) > 1
             ]
         )
     return drawn
