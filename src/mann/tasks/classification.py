@@ -76,13 +76,9 @@ class Classification(Task, kind="classification"):
     """Rotate by up to ±π/16, shift by up to ±10 of 105 pixels, and turn each class by a multiple of 90°."""
     alphabets: Alphabets = "across"
     """Classes come from all alphabets; within one, and as few more as it takes; or, mixed, either at even odds."""
-    first: float = 1.0
-    """Weight in the loss of a class's first picture, whose label can only be guessed. The less it counts, the surer
-    the network is before it takes something for new."""
     pool: PoolConfig = PoolConfig()
 
     def __post_init__(self) -> None:
-        check_range("The weight of first pictures", self.first, 0.0, 1e6)
         check_range("The number of classes in an episode", self.classes, 1, MOST)
         check_range("The length of an episode", self.length, 0, MOST)
         if self.classes > self.label_code.capacity:
@@ -276,13 +272,6 @@ class Classification(Task, kind="classification"):
     def random_size(self, key: PRNGKeyArray) -> Int[Array, "2"] | None:
         """Classes and length of an episode, where they differ from one to the next; None (as here) where not."""
         return None
-
-    def loss(self, outputs: Any, episodes: Any) -> Float[Array, "batch"]:
-        """−log p(y_t), averaged over the steps that are not padding, where first instances count `first`."""
-        losses = self.output.nll(outputs, episodes.targets)
-        losses = jnp.where(episodes.instances == 1, self.first * losses, losses)
-        losses = jnp.where(episodes.mask, losses, 0.0)
-        return jnp.sum(losses, axis=-1) / jnp.sum(episodes.mask, axis=-1).astype(losses.dtype)
 
     def tally(self, outputs: Float[Array, "batch time size"], episodes: Episode) -> Tally:
         correct = self.output.correct(outputs, episodes.targets)

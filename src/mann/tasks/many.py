@@ -64,8 +64,6 @@ class ManyThings(Classification, kind="many"):
             )
         check_range("The fewest classes in an episode", self.fewest, 1, self.classes)
         check_range("The share of crowded episodes", self.crowded, 0.0, 1.0)
-        if self.first != 1.0:
-            raise MannError("Many things are named or called new: leave task.first at 1.")
         if self.labels != "strings":
             raise MannError("Many things need string labels: set task.labels to strings.")
 
