@@ -11,6 +11,7 @@ from mann.data import ink
 from mann.data.decode import plain_grey, read_grey
 from mann.online import together
 from mann.online.page import from_levels, read_page, to_levels, to_page
+from mann.online.sight import WRITTEN
 from mann.online.together import Together
 from tests.sketches import SYMBOLS, sketch
 from tests.test_online import GLYPHS, tiny
@@ -27,15 +28,29 @@ def assert_same(learners, pictures, parent):
         if look.memory is None:
             assert glance.memory is None
             continue
-        slots = glance.memory.memory.shape[0]
-        for name in ("read_weights", "write_weights"):
-            weights = np.asarray(getattr(look.memory, name))
-            np.testing.assert_allclose(getattr(glance.memory, name), weights[:, :slots], atol=1e-5)
-            assert not weights[:, slots:].any()
-        held = np.abs(np.asarray(look.memory.memory)).max(axis=1)[:slots]
-        np.testing.assert_allclose(glance.memory.memory[:, 0], held, atol=1e-5)
+        slots = glance.memory.shares.shape[1]
+        reads, writes = (np.asarray(look.memory.read_weights), np.asarray(look.memory.write_weights))
+        used = np.abs(np.asarray(look.memory.memory)).max(axis=1)
         if look.memory.usage is not None:
-            np.testing.assert_allclose(glance.memory.usage, look.memory.usage, atol=1e-5)
+            used = np.asarray(look.memory.usage)
+        shares = np.stack([reads.mean(axis=0), writes.sum(axis=0), used / max(used.max(), 1e-9)])
+        np.testing.assert_allclose(glance.memory.shares, shares[:, :slots], atol=1e-5)
+        levels = 255 * np.minimum(shares[:, :slots], 1)
+        np.testing.assert_allclose(glance.memory.levels, levels, atol=0.51)
+        assert not shares[:2, slots:].any()
+        assert shares[0, glance.memory.slot] == pytest.approx(shares[0].max(), abs=1e-5)
+        assert glance.memory.share == pytest.approx(shares[0].max(), abs=1e-5)
+        sure = np.abs(shares[1] - WRITTEN) > 1e-4
+        assert {slot for slot in glance.memory.written if sure[slot]} == set(
+            np.flatnonzero(sure & (shares[1] > WRITTEN)).tolist()
+        )
+        for head, (slot, share, wrote) in enumerate(glance.memory.heads):
+            assert reads[head, slot] == pytest.approx(reads[head].max(), abs=1e-5)
+            assert share == pytest.approx(reads[head].max(), abs=1e-5)
+            writing = writes[min(head, len(writes) - 1)]
+            assert writing[wrote] == pytest.approx(writing.max(), abs=1e-5)
+        if look.memory.usage is not None:
+            np.testing.assert_allclose(glance.memory.writes, writes[:, :slots], atol=1e-5)
 
 
 @pytest.mark.parametrize("labels", ["strings", "onehot"])
