@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw
 from mann import OneShotLearner
 from mann.data import ink
 from mann.data.decode import plain_grey, read_grey
+from mann.errors import MannError
 from mann.online import together
 from mann.online.page import from_levels, read_page, to_levels, to_page
 from mann.online.sight import WRITTEN
@@ -165,6 +166,25 @@ def test_counting_levels_finds_the_same_ink():
             np.testing.assert_array_equal(counted, ink._levels(general))
             found += 1
     assert found >= 12
+
+
+def test_arrays_and_files_of_a_drawing_have_the_same_ink(tmp_path):
+    """As the general way finds it; also where ink is 1, and where an array is turned or of booleans."""
+    for number, drawing in enumerate(drawings()):
+        levels = np.asarray(drawing.convert("L"))
+        drawing.save(tmp_path / f"{number}.png")
+        marks = levels < np.median(levels)
+        for given in (levels, levels.T, marks, marks.astype(np.uint8), tmp_path / f"{number}.png"):
+            general = ink._ink_on_plain_paper(read_grey(given))
+            if general is not None:
+                assert plain_grey(given, 105) is not None
+                np.testing.assert_array_equal(ink.normalise_image(given), ink._levels(general))
+    (tmp_path / "text.png").write_text("no picture")
+    with pytest.raises(MannError, match="not a readable image"):
+        ink.normalise_image(tmp_path / "text.png")
+
+
+def test_what_is_not_a_plain_drawing_is_left_to_the_general_way():
     transparent = Image.new("RGBA", (105, 105), (0, 0, 0, 0))
     assert plain_grey(transparent, 105, "it") is None
     assert plain_grey(Image.new("L", (104, 105)), 105, "it") is None
