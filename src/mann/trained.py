@@ -43,6 +43,10 @@ class Novelty(NamedTuple):
     """Of the logarithm of the number of examples of the thing that it is taken for."""
     both: float = 0.0
     """Of the product of these two logarithms."""
+    again: float = 0.0
+    """Of 1, where that thing was shown more than once."""
+    again_things: float = 0.0
+    """Of the logarithm of the number of things known, where that thing was shown more than once."""
     threshold: float = 0.5
     """The probability from which on something is called new, unless the learner was told otherwise."""
 
@@ -50,7 +54,8 @@ class Novelty(NamedTuple):
         """Numbers or arrays: of each picture what the network states, how familiar it is, and shows."""
         much, often = np.log(things), np.log(shows)
         usual = self.constant + self.things * much + self.shows * often + self.both * much * often
-        return self.stated * stated + self.alike * alike + usual
+        again = np.where(np.asarray(shows) > 1, self.again + self.again_things * much, 0.0)
+        return self.stated * stated + self.alike * alike + usual + again
 
 
 class Trained(NamedTuple):

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from mann.experiments import figures_folder
-from mann.web import guard, requests, server, trials
+from mann.web import guard, server, trials
 from tests.sketches import sketch
 from tests.web.conftest import Running, encode
 
@@ -243,8 +243,7 @@ def test_who_asks_before_sending_is_answered_at_once(running):
 
 
 def test_a_body_that_does_not_arrive_is_a_sentence(running, monkeypatch):
-    for module in (requests, guard):
-        monkeypatch.setattr(module, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(server, "BODY_SECONDS", 0.3)
     connection = http.client.HTTPConnection("127.0.0.1", port_of(running), timeout=10)
     with contextlib.closing(connection):
         connection.request("POST", "/api/learn", headers=JSON | {"content-length": "100"}, body=b"{")

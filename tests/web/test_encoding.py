@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mann.memory import MemoryTrace
+from mann.online.sight import see_one
 from mann.web.encoding import MOST_SLOTS, encode_step, encode_weights, shown_slots
 
 HEADS, WIDTH = 2, 3
@@ -25,18 +26,20 @@ def levels(text):
 
 
 def test_all_slots_of_a_small_memory_are_shown():
-    encoded = encode_weights(trace(MOST_SLOTS))
+    encoded = encode_weights(see_one(trace(MOST_SLOTS)))
     assert (encoded["slots"], encoded["shown"]) == (MOST_SLOTS, None)
     np.testing.assert_allclose(levels(encoded["usage"]), np.linspace(0, 1, MOST_SLOTS), atol=0.003)
     without = trace(MOST_SLOTS, usage=False)
     held = without.memory.max(axis=1)
-    np.testing.assert_allclose(levels(encode_weights(without)["usage"]), held / held.max(), atol=0.003)
+    np.testing.assert_allclose(
+        levels(encode_weights(see_one(without))["usage"]), held / held.max(), atol=0.003
+    )
 
 
 @pytest.mark.parametrize("usage", [True, False])
 def test_of_a_large_memory_those_touched_now_and_the_most_used_are_shown(usage):
     large = trace(50_000, usage)
-    slots = shown_slots(large)
+    slots = shown_slots(see_one(large))
     assert len(slots) == MOST_SLOTS
     assert slots[:2].tolist() == [1, 4]
     if usage:

@@ -6,6 +6,7 @@ import pytest
 from scipy.special import softmax
 
 from mann.online import OneShotLearner
+from mann.online.sight import see_one
 from mann.web.explain import Writings, write_gates
 from tests.sketches import sketch
 
@@ -21,7 +22,7 @@ def followed(learner):
         query = mine._knowledge.state.controller.hidden
         gates = np.asarray(jax.nn.sigmoid(memory.gates(query)))
         strength = np.asarray(1 + jax.nn.softplus(memory.strengths(query)))
-        explained = writings.explain(step, look.memory, mine.similarity)
+        explained = writings.explain(step, see_one(look.memory), mine.similarity)
         writings.add(step, name, look.memory)
         steps.append((explained, look.memory, previous, gates, strength[:, None] * mine.similarity))
         previous = np.asarray(look.memory.read_weights)
@@ -66,7 +67,7 @@ def test_right_answers_mostly_come_from_a_slot_with_that_name(material):
         seen: set[int] = set()
         for step, (picture, which) in enumerate(stream, start=1):
             look = one.look_and_learn(picture, which + 1)
-            explained = writings.explain(step, look.memory)
+            explained = writings.explain(step, see_one(look.memory))
             writings.add(step, str(which + 1), look.memory)
             if look.best == which + 1 and which in seen and explained["name"] is not None:
                 told += 1

@@ -101,6 +101,7 @@ def untrained(memory) -> Trained:
     task, model = mann.ManyThings(), ModelConfig(mann.ConvConfig(maps=4), mann.LSTMConfig(hidden=16), memory)
     config = dataclasses.replace(mann.PRESETS["glyphs-5"], task=task, model=model)
     novelty = {"stated": 2.0, "alike": -3.0, "constant": 2.0, "things": 0.4, "shows": -0.5, "both": 0.3}
+    novelty |= {"again": 0.6, "again_things": -0.3}
     return Trained("untrained", build_model(model, task, key=jax.random.key(2)), config, {"novelty": novelty})
 
 

@@ -1,6 +1,7 @@
 """`mann serve`: the playground, on this machine alone unless you say otherwise."""
 
 import dataclasses
+import gc
 import ipaddress
 import re
 import signal
@@ -174,7 +175,18 @@ def _prepare(options: Arguments) -> "Playground":
         ),
     )
     playground.desk.compile()
+    _collect_less()
     return playground
+
+
+def _collect_less() -> None:
+    """Leave the models and the libraries to themselves when unused objects are looked for, and look less often.
+
+    With Python's own settings that took a tenth of the time of a prediction.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def read_tokens(path: Path) -> tuple[str, ...]:

@@ -87,11 +87,33 @@ def read_colours(
     return np.asarray(whole.reduce(_reduction(whole.size)))
 
 
-def plain_grey(image: Image.Image, side: int, name: str) -> Image.Image | None:
+def plain_grey(
+    image: Image.Image | np.ndarray | str | Path, side: int, name: str = "the image"
+) -> Image.Image | None:
     """A small opaque picture in levels of grey, as it is, as a canvas gives it; None of any other.
 
     What `read_grey` makes of it is this, divided by 255.
     """
+    if isinstance(image, np.ndarray):
+        return _plain_array(image, side)
+    if isinstance(image, Image.Image):
+        return _plain_image(image, side, name)
+    try:
+        with warnings.catch_warnings(), _open(image) as opened:
+            warnings.simplefilter("ignore")
+            return _plain_image(opened, side, name)
+    except Exception:  # `read_grey` says what is wrong
+        return None
+
+
+def _plain_array(array: np.ndarray, side: int) -> Image.Image | None:
+    if array.shape != (side, side) or array.dtype not in (np.uint8, np.bool_):
+        return None
+    levels = array.view(np.uint8) if array.flags.c_contiguous else array.astype(np.uint8)
+    return Image.fromarray(levels if levels.max() > 1 else np.uint8(255) * levels)
+
+
+def _plain_image(image: Image.Image, side: int, name: str) -> Image.Image | None:
     if image.size != (side, side) or image.mode not in ("L", "RGB", "RGBA"):
         return None
     try:
@@ -102,7 +124,7 @@ def plain_grey(image: Image.Image, side: int, name: str) -> Image.Image | None:
         return None
     if image.mode == "RGBA" and image.getchannel("A").getextrema() != (255, 255):
         return None
-    return image if image.mode == "L" else image.convert("L")
+    return image.copy() if image.mode == "L" else image.convert("L")
 
 
 def read_thumbnail(file: Path, side: int) -> Image.Image | None:

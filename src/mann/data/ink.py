@@ -58,7 +58,7 @@ def normalise_image(
     """
     if isinstance(image, str | Path):
         name = str(image)
-    plain = plain_grey(image, SIDE, name) if isinstance(image, Image.Image) else None
+    plain = plain_grey(image, SIDE, name)
     if plain is not None and (drawn := _ink_of_drawing(plain)) is not None:
         return drawn
     grey = read_grey(image, name)

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, UInt32
 
 from mann.cell import State
 from mann.errors import MannError
@@ -47,7 +47,7 @@ class _Compiled(NamedTuple):
     steps: Callable[[Any, Any, Any, State], jax.Array]  # of many pictures, each from the same state
     unroll: Callable[[Any, Any, Any, State], State]  # many pictures with their labels, one after the other
     embed: Callable[[Any, Any], jax.Array]
-    glance: Callable[[Any, Any, Any, State], "Glances"]  # of many pictures, each from a state of its own
+    glance: Callable[[Any, Any, Any, Any], "Glances"]  # of many pictures, each from a packed state of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +168,9 @@ def _compile(static: Model, structure: jax.tree_util.PyTreeDef) -> _Compiled:
         return whole(arrays).embed(x)
 
     @jax.jit
-    def glance(arrays: Leaves, x: jax.Array, labels: jax.Array, states: State) -> Glances:
+    def glance(arrays: Leaves, x: jax.Array, labels: jax.Array, packed: jax.Array) -> Glances:
         model = whole(arrays)
+        states = _unpack_states(packed, model.initial_state())
         hidden, after = jax.vmap(model.cell)(model.project(x, labels), states)
         outputs = jax.vmap(partial(_with_familiarity, model))(model.readout(hidden), after)
         if not model.memory.slots:
@@ -180,6 +181,24 @@ def _compile(static: Model, structure: jax.tree_util.PyTreeDef) -> _Compiled:
         return Glances(outputs, trace.read_weights, trace.write_weights, trace.usage, held)
 
     return _Compiled(step, steps, unroll, embed, glance)
+
+
+def pack_state(state: State) -> UInt32[np.ndarray, "words"]:
+    """All of a state in one array on the host: many of them are put together in one call, not in one per part."""
+    return np.concatenate([np.asarray(leaf).view(np.uint32).ravel() for leaf in jax.tree.leaves(state)])
+
+
+def _unpack_states(packed: jax.Array, like: State) -> State:
+    """What `pack_state` made of states like this one, with an axis of states before the others."""
+    leaves, structure = jax.tree.flatten(like)
+    parts = jnp.split(packed, np.cumsum([leaf.size for leaf in leaves])[:-1], axis=1)
+    return jax.tree.unflatten(
+        structure,
+        [
+            jax.lax.bitcast_convert_type(part, leaf.dtype).reshape(len(packed), *leaf.shape)
+            for part, leaf in zip(parts, leaves, strict=True)
+        ],
+    )
 
 
 def _with_familiarity(model: Model, outputs: jax.Array, state: State) -> jax.Array:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Array, Float, Float32, UInt32
 
 from mann.memory import MemoryTrace
 from mann.online.answers import (
@@ -22,7 +22,8 @@ from mann.online.answers import (
 )
 from mann.online.knowledge import Knowledge
 from mann.online.learner import OneShotLearner
-from mann.online.network import LENGTHS, SLOTS, Glances, Network
+from mann.online.network import LENGTHS, SLOTS, Glances, Network, pack_state
+from mann.online.sight import Sight, see
 
 BATCHES = (4, 32)  # for which it is compiled: a smaller number is filled up, a larger one divided
 
@@ -34,9 +35,9 @@ class Glance(NamedTuple):
     """Of every label known so far, and of something new under None. They sum to 1."""
     threshold: float | None
     """Probability from which on this is something new; None: if no label is more probable."""
-    memory: MemoryTrace | None
-    """Where it read and wrote, on the host, of the slots that matter: further ones were neither read nor written.
-    Its contents are the largest number in each slot. None for a network without a memory."""
+    memory: Sight | None
+    """Where it read and wrote, of the slots that matter: further ones were neither read nor written. None for a
+    network without a memory."""
 
     @property
     def best(self) -> Label | None:
@@ -47,7 +48,7 @@ class Glance(NamedTuple):
 class _Crop(NamedTuple):
     """What a step needs of one learner, on the host."""
 
-    leaves: list[np.ndarray]  # of the state, of so many slots
+    state: UInt32[np.ndarray, "words"]  # of so many slots, packed
     components: Float32[np.ndarray, "slots label"]  # something new, the labels, and zeros
     pending: Float32[np.ndarray, "label"]
 
@@ -75,7 +76,6 @@ class Together:
     def __init__(self, parent: OneShotLearner) -> None:
         network = self._network = parent._network
         self._memory = network.trained.model.memory
-        self._structure = jax.tree.structure(network.start)
         self._ready: weakref.WeakKeyDictionary[OneShotLearner, _Ready] = weakref.WeakKeyDictionary()
 
     def compile(self) -> Iterator[None]:
@@ -113,16 +113,15 @@ class Together:
         network = self._network.fit(needed)
         batch = next(size for size in BATCHES if size >= len(learners))
         seen, chances = self._run(ready, pixels, network, batch)
-        glances = []
+        count = len(learners)
+        sights: list[Sight | None] = [None] * count
+        if self._memory.slots:
+            usage = None if seen.usage is None else seen.usage[:count]
+            weights = seen.read_weights[:count], seen.write_weights[:count]
+            sights[:] = see(MemoryTrace(*weights, usage, seen.held[:count, :, None]))
         named = self._name(learners, ready, seen.outputs, chances)
-        for place, (learner, probabilities) in enumerate(zip(learners, named, strict=True)):
-            trace = None
-            if self._memory.slots:
-                usage = None if seen.usage is None else seen.usage[place]
-                weights = seen.read_weights[place], seen.write_weights[place]
-                trace = MemoryTrace(*weights, usage, seen.held[place][:, None])
-            glances.append(Glance(probabilities, learner.threshold, trace))
-        return glances
+        thresholds = [learner.threshold for learner in learners]
+        return list(map(Glance, named, thresholds, sights))
 
     def _needed(self, knowledge: Knowledge) -> int:
         return max(self._memory.needed(knowledge.state.memory), 1 + len(knowledge.labels))
@@ -143,8 +142,7 @@ class Together:
             if known < code.capacity and known < len(components):
                 components[0] = unused_letters(knowledge.encoded, code.alphabet, code.capacity)
                 components[1 : known + 1] = knowledge.encoded
-            leaves = [np.array(leaf) for leaf in jax.tree.leaves(state)]
-            crop = ready.crops[slots] = _Crop(leaves, components, knowledge.pending)
+            crop = ready.crops[slots] = _Crop(pack_state(state), components, knowledge.pending)
         return crop
 
     def _run(
@@ -153,8 +151,7 @@ class Together:
         """One run for a batch, on the host: what is seen, and the chances of labels."""
         crops = [self._crop(one, network.slots) for one in ready]
         filled = [*crops, *[crops[0]] * (batch - len(crops))]
-        leaves = [np.stack(leaf) for leaf in zip(*(crop.leaves for crop in filled), strict=True)]
-        states = jax.tree.unflatten(self._structure, leaves)
+        states = np.stack([crop.state for crop in filled])
         pictures = np.stack([*pixels, *[pixels[0]] * (batch - len(crops))])
         pending = np.stack([crop.pending for crop in filled])
         seen = network.compiled.glance(network.arrays, pictures, pending, states)

@@ -11,6 +11,7 @@ from PIL import Image
 from mann.data.images import SIDE
 from mann.memory import MemoryTrace
 from mann.online import Label
+from mann.online.sight import Sight, see_one
 
 MOST_SLOTS = 128  # that the page is told of at a step
 NOTICED = 0.01  # of reading and writing, for a slot to count as touched at this step
@@ -33,62 +34,46 @@ def _encode(levels: UInt8[np.ndarray, "..."]) -> str:
     return base64.b64encode(levels.tobytes()).decode()
 
 
-def shown_slots(trace: MemoryTrace) -> Int[np.ndarray, "shown"]:
+def shown_slots(sight: Sight) -> Int[np.ndarray, "shown"]:
     """All slots, or those of a larger memory that matter most: read or written now, then the most used."""
-    total = trace.memory.shape[0]
-    if total <= MOST_SLOTS:
-        return np.arange(total)
-    now = np.asarray(trace.read_weights).mean(axis=0) + np.asarray(trace.write_weights).sum(axis=0)
-    importance = _usage(trace) + np.where(now > NOTICED, 1 + now, 0)
+    read, write, used = sight.shares
+    if len(used) <= MOST_SLOTS:
+        return np.arange(len(used))
+    now = read + write
+    importance = used + np.where(now > NOTICED, 1 + now, 0)
     return np.sort(np.argsort(-importance, kind="stable")[:MOST_SLOTS])
 
 
-def _usage(trace: MemoryTrace) -> Float[np.ndarray, "slots"]:
-    """Relative to the largest; of a memory without usage, how much its slots hold."""
-    used = np.abs(np.asarray(trace.memory)).max(axis=1) if trace.usage is None else np.asarray(trace.usage)
-    return used / max(float(used.max()), 1e-9)
-
-
-def encode_weights(trace: MemoryTrace | None, total: int = 0) -> dict[str, Any] | None:
+def encode_weights(sight: Sight, total: int = 0) -> dict[str, Any]:
     """Where one step read (mean over heads) and wrote (sum over heads), and the usage relative to its largest.
 
     Of a large memory only some slots: `shown` has their numbers, from 0, and is null for the first ones, as many as
-    there are. A trace may lack the last slots of the total, where nothing was read or written.
+    there are. What was seen may lack the last slots of the total, where nothing was read or written.
     """
-    return None if trace is None else _encode_slots(trace, shown_slots(trace), total)
-
-
-def _encode_slots(trace: MemoryTrace, slots: Int[np.ndarray, "shown"], total: int) -> dict[str, Any]:
-    """With zeros for those that are not in the trace."""
-    held, count = trace.memory.shape[0], len(slots)
+    held = sight.levels.shape[1]
     total = max(total, held)
-    shares = np.zeros((3, max(count, min(total, MOST_SLOTS))), np.float32)
-    reads, writes = np.asarray(trace.read_weights), np.asarray(trace.write_weights)
-    shares[0, :count] = reads.sum(axis=0)[slots] / len(reads)
-    shares[1, :count] = writes.sum(axis=0)[slots]
-    shares[2, :count] = _usage(trace)[slots]
-    levels = np.minimum(np.maximum(np.rint(255 * shares), 0), 255).astype(np.uint8)
-    read, write, used = map(_encode, levels)
-    return {
-        "slots": total,
-        "shown": None if count == held else slots.tolist(),
-        "read": read,
-        "write": write,
-        "usage": used,
-    }
+    if held <= MOST_SLOTS:
+        slots, levels = None, sight.levels
+    else:
+        shown = shown_slots(sight)
+        slots, levels = shown.tolist(), sight.levels[:, shown]
+    size = min(total, MOST_SLOTS)
+    read, write, used = (base64.b64encode(row.tobytes().ljust(size, b"\0")).decode() for row in levels)
+    return {"slots": total, "shown": slots, "read": read, "write": write, "usage": used}
 
 
 def encode_step(
     number: int, label: str, guess: Label | None, picture: Float[np.ndarray, "pixels"], trace: MemoryTrace
 ) -> dict[str, Any]:
     """What happened in the memory when an example was shown; `guess` is what the learner took it for."""
-    slots = shown_slots(trace)
+    sight = see_one(trace)
+    slots = shown_slots(sight)
     return {
         "step": number,
         "label": label,
         "guess": None if guess is None else str(guess),
         "picture": encode_levels(picture),
-        **_encode_slots(trace, slots, trace.memory.shape[0]),
+        **encode_weights(sight),
         "head_reads": encode_levels(np.asarray(trace.read_weights)[:, slots]),
         "head_writes": encode_levels(np.asarray(trace.write_weights)[:, slots]),
         "contents": _encode_contents(np.abs(np.asarray(trace.memory)[slots])),

@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float
 
 from mann.memory import MemoryTrace
+from mann.online.sight import Sight, see_one
 
-WRITTEN = 0.5  # the write weight, summed over the heads, from which a slot counts as written
 ATTENTION = 0.025  # the share of all reading from which a slot counts as read; 128 equal shares are 0.008
 
 
@@ -25,46 +25,45 @@ class Writings:
 
     def add(self, step: int, label: str, trace: MemoryTrace) -> None:
         """An example was shown at this step, under this label."""
-        for slot in _written(trace):
+        for slot in see_one(trace).written:
             self._slots[slot] = (step, self._name)
         self._name, self._reads = label, np.asarray(trace.read_weights)
 
     def explain(
-        self, step: int, trace: MemoryTrace, similarity: Float[np.ndarray, "heads slots"] | None = None
+        self, step: int, sight: Sight, similarity: Float[np.ndarray, "heads slots"] | None = None
     ) -> dict[str, Any]:
         """The slot that a step read most, its share of all reading, and the step and name that wrote it.
 
         Call it before `add`. The slot is None if the reading was spread over all of them; `heads` has every head by
         itself.
         """
-        read = np.asarray(trace.read_weights).mean(axis=0)
-        slot = int(read.argmax())
-        now = dict.fromkeys(_written(trace), (step, self._name))
-        attentive = bool(read[slot] >= ATTENTION)
-        writer, name = (self._slots | now).get(slot, (None, None)) if attentive else (None, None)
+        attentive = sight.share >= ATTENTION
+        writer, name = None, None
+        if attentive:
+            now = sight.slot in sight.written
+            writer, name = (step, self._name) if now else self._slots.get(sight.slot, (None, None))
         return {
-            "slot": slot + 1 if attentive else None,
-            "share": float(read[slot]),
+            "slot": sight.slot + 1 if attentive else None,
+            "share": sight.share,
             "step": writer,
             "name": name,
-            "heads": self._heads(trace, similarity),
+            "heads": self._heads(sight, similarity),
         }
 
     def _heads(
-        self, trace: MemoryTrace, similarity: Float[np.ndarray, "heads slots"] | None
+        self, sight: Sight, similarity: Float[np.ndarray, "heads slots"] | None
     ) -> list[dict[str, Any]]:
         """Of every head: the slot it read and how alike that was, the slot it wrote to, and the write gate."""
-        reads, writes = np.asarray(trace.read_weights), np.asarray(trace.write_weights)
-        gates = None if trace.usage is None else write_gates(writes, self._reads)
+        gates = None if sight.writes is None else write_gates(sight.writes, self._reads)
         return [
             {
-                "slot": int(read.argmax()) + 1,
-                "share": float(read.max()),
-                "similarity": None if similarity is None else float(similarity[head, read.argmax()]),
-                "wrote": int(writes[min(head, len(writes) - 1)].argmax()) + 1,
+                "slot": slot + 1,
+                "share": share,
+                "similarity": None if similarity is None else float(similarity[head, slot]),
+                "wrote": wrote + 1,
                 "gate": None if gates is None else float(gates[head]),
             }
-            for head, read in enumerate(reads)
+            for head, (slot, share, wrote) in enumerate(sight.heads)
         ]
 
 
@@ -81,7 +80,3 @@ def write_gates(
     heads = np.arange(len(writes))
     written, read = writes[heads, least_used], previous_reads[heads, least_used]
     return np.clip(1 - (written - read) / np.maximum(1 - read, 1e-6), 0, 1)
-
-
-def _written(trace: MemoryTrace) -> list[int]:
-    return np.flatnonzero(np.asarray(trace.write_weights).sum(axis=0) > WRITTEN).tolist()

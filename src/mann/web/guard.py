@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mann.web.errors import sentence
-from mann.web.requests import BODY_SECONDS
 
 HEADERS = {
     "content-security-policy": (
@@ -29,6 +28,7 @@ _ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 MOST_HEADERS = 100
 MOST_HEADER_BYTES = 32_000  # of all together
 MOST_IGNORED_BYTES = 16_000_000  # of a body that is refused
+IGNORED_SECONDS = 5.0  # for such a body to arrive: less than the server allows for any
 
 
 def network_of(host: str) -> str:
@@ -116,7 +116,6 @@ class _Body:
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
         self._more = (b"expect", b"100-continue") not in scope["headers"]  # it waits for the answer first
-        self._deadline = asyncio.get_running_loop().time() + BODY_SECONDS
 
     async def receive(self) -> Message:
         message = await self._receive()
@@ -128,6 +127,6 @@ class _Body:
         if not self._more:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(self._deadline):
+            async with asyncio.timeout(IGNORED_SECONDS):
                 while self._more and size < MOST_IGNORED_BYTES:
                     size += len((await self.receive()).get("body", b""))

@@ -12,6 +12,7 @@ from mann.data.pictures import draw_pictures
 from mann.errors import MannError
 from mann.online import OneShotLearner, Prepared
 from mann.online.page import read_page
+from mann.online.sight import see_one
 from mann.online.together import Glance
 from mann.store import Learners, open_store
 from mann.web import experiment
@@ -127,7 +128,7 @@ class Playground:
                 "confidence": confidence,
                 "ranked": [{"label": label, "probability": chance} for label, chance in ranked],
                 "new": new,
-                "memory": encode_weights(glance.memory, self._slots),
+                "memory": None if glance.memory is None else encode_weights(glance.memory, self._slots),
             }
 
         return Ask(now.learner, [picture.pixels], finish)
@@ -193,7 +194,7 @@ class Playground:
             look = network.look_and_learn(drawing, label)
             assert look.memory is not None
             instance = 1 + sum(step["label"] == str(label) for step in steps)
-            because = writings.explain(place, look.memory, network.similarity)
+            because = writings.explain(place, see_one(look.memory), network.similarity)
             writings.add(place, str(label), look.memory)
             step = encode_step(place, str(label), look.best, drawing.pixels, look.memory)
             steps.append(step | {"instance": instance, "because": because})

@@ -11,13 +11,21 @@ from mann.web.guard import MOST_HEADER_BYTES, network_of
 
 IDLE_SECONDS = 10  # of a connection between two requests
 HEADER_SECONDS = 10.0  # for a header to arrive, from its first byte, or from the opening of the connection
-BODY_SECONDS = 20.0  # for a body to arrive: longer than the application waits before it says so
+BODY_SECONDS = 10.0  # for a body to arrive
 ANSWER_SECONDS = 60.0  # for a client to take the answer
 MOST_CONNECTIONS = 500  # well below the 1024 files that a process may usually open
 MOST_PER_ADDRESS = 200
-_REFUSAL = b'{"error":"The request is not valid HTTP."}'
-INVALID = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
-INVALID += b"content-length: %d\r\n\r\n%s" % (len(_REFUSAL), _REFUSAL)
+
+
+def _refusal(status: bytes, sentence: bytes) -> bytes:
+    """An answer that ends the connection."""
+    content = b'{"error":"%b"}' % sentence
+    head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+    return head % (status, len(content)) + content
+
+
+INVALID = _refusal(b"400 Bad Request", b"The request is not valid HTTP.")
+LATE = _refusal(b"408 Request Timeout", b"The request took too long to arrive: send it again.")
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -64,16 +72,20 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         self._in_header = False
-        self._await_within(BODY_SECONDS)
+        self._await_within(BODY_SECONDS, LATE)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._await_within(None)
 
     def send_400_response(self, msg: str) -> None:
-        """To what is no HTTP. What the application has to say to the part before it is not sent any more."""
+        """To what is no HTTP."""
+        self._refuse(INVALID)
+
+    def _refuse(self, answer: bytes) -> None:
+        """What the application has to say to the part before it is not sent any more."""
         if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
-            self.transport.write(INVALID)
+            self.transport.write(answer)
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -96,10 +108,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._cancel(self._arrival)
         self._cancel(self._departure)
 
-    def _await_within(self, seconds: float | None) -> None:
-        """Close the connection if what the client owes us now is not here by then."""
+    def _await_within(self, seconds: float | None, answer: bytes = b"") -> None:
+        """Close the connection if what the client owes us now is not here by then, with an answer if any."""
         self._cancel(self._arrival)
-        self._arrival = None if seconds is None else self.loop.call_later(seconds, self.close_now)
+        self._arrival = None
+        if seconds is not None:
+            late = (self._refuse, answer) if answer else (self.close_now,)
+            self._arrival = self.loop.call_later(seconds, *late)
 
     def _make_room(self) -> None:
         """If there are too many connections, close one of this address, or of that which has most of them."""

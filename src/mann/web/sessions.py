@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from mann.errors import MannError
 from mann.online import Example, Label, Look, OneShotLearner, Prepared
 from mann.online.page import from_levels, to_page
+from mann.online.sight import see_one
 from mann.online.together import Glance
 from mann.store import Head, Learners, Live, Moment, Version, WrongFormat
 from mann.web.encoding import encode_levels, encode_png, encode_weights
@@ -221,6 +222,7 @@ class Session:
         """What has been taught so far, and the memory after it."""
         now = self.taught.now
         learner = now.learner
+        memory = learner.memory if learner.examples else None
         shown: dict[Label, list[tuple[int, Example]]] = {label: [] for label in learner.labels}
         for number, example in enumerate(learner.examples, start=1):
             shown[example.label].append((number, example))
@@ -238,7 +240,7 @@ class Session:
                 }
                 for label, examples in shown.items()
             ],
-            "memory": encode_weights(learner.memory) if learner.examples else None,
+            "memory": None if memory is None else encode_weights(see_one(memory)),
         }
 
     def history(self) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mann.online import Example, Look, OneShotLearner, Prepared
+from mann.online.sight import see_one
 from mann.store import is_start
 from mann.web.encoding import encode_step
 from mann.web.explain import Writings
@@ -58,7 +59,7 @@ class View:
                     if look.memory is None:
                         continue
                     if number > first:
-                        because = writings.explain(number, look.memory, sibling.similarity)
+                        because = writings.explain(number, see_one(look.memory), sibling.similarity)
                         step = encode_step(number, str(example.label), look.best, example.pixels, look.memory)
                         steps.append(step | {"because": because})
                     writings.add(number, str(example.label), look.memory)

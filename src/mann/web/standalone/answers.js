@@ -25,8 +25,10 @@ export function probabilities(output, codes, shows, familiarity, about) {
   const rows = Array.from({ length: letters }, (_, i) => softmax(Array.from(output.subarray(i * alphabet, (i + 1) * alphabet))));
   const chances = explain(rows, codes.map((code) => spell(code, about)), capacity);
   if (!novelty || codes.length === 0 || codes.length === capacity) return chances;
-  const known = chances.slice(0, -1), often = Math.log(shows[known.indexOf(Math.max(...known))]), much = Math.log(codes.length);
-  const usual = novelty.constant + novelty.things * much + novelty.shows * often + novelty.both * much * often;
+  const known = chances.slice(0, -1), times = shows[known.indexOf(Math.max(...known))];
+  const often = Math.log(times), much = Math.log(codes.length);
+  const again = times > 1 ? novelty.again + novelty.again_things * much : 0;
+  const usual = novelty.constant + novelty.things * much + novelty.shows * often + novelty.both * much * often + again;
   const fresh = 1 / (1 + Math.exp(-(novelty.stated * output[letters * alphabet] + novelty.alike * familiarity + usual)));
   const total = known.reduce((sum, chance) => sum + chance, 0) || 1;
   return [...known.map((chance) => (1 - fresh) * chance / total), fresh];
