@@ -91,7 +91,7 @@ def _within(records: Records) -> str:
     columns = ["network", "source", *(what for _, what in TAUGHT), "training"]
     rows = []
     for label, runs in _runs(records).items():
-        if "taught_within" in runs[0]:
+        if runs[0].get("taught_within"):
             shown = [_spread([run["taught_within"][0][field] for run in runs]) for field, _ in TAUGHT]
             rows.append([label, "ours", *shown, training_cost(runs)])
     for row in one_alphabet():
