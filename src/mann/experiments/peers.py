@@ -193,15 +193,16 @@ def entries(scale: Scale) -> list[Entry]:
     if scale == "smoke":
         return [smallest("prototypes"), _cost("prototypes", slots=16, steps=4, seconds=0.05)]
     seeds = (0, 1) if scale == "full" else (0,)
-    tests = tuple(Condition(classes=classes, alphabets="across") for classes in CLASSES)
     return [
-        *(
-            Peer(f"many-{peer}-seed{seed}", PEERS[peer][0], at_scale(config(peer, seed), scale), tests)
-            for seed in seeds
-            for peer in PEERS
-        ),
+        *(trained_peer(peer, scale, seed) for seed in seeds for peer in PEERS),
         *(_cost(peer) for peer in PEERS),
     ]
+
+
+def trained_peer(peer: str, scale: Scale, seed: int) -> Peer:
+    """One of `PEERS`, to be trained and tested."""
+    tests = tuple(Condition(classes=classes, alphabets="across") for classes in CLASSES)
+    return Peer(f"many-{peer}-seed{seed}", PEERS[peer][0], at_scale(config(peer, seed), scale), tests)
 
 
 def _cost(peer: str, **fewer: Any) -> StepCost:
