@@ -175,7 +175,7 @@ def test_drawing_functions_takes_no_more_than_a_few_times_as_long_as_with_numpy(
 
 
 def test_the_loss_over_the_process_is_the_mean_over_all_values_that_scikit_learn_holds_possible():
-    """−log p of each possible y_t (scipy), weighed by the prediction from the samples before (Gauss and Hermite)."""
+    """−log p of each possible y_t (scipy), weighed by the prediction from the samples before (quadrature)."""
     process = GaussianProcess(length_scale=0.8, variance=1.5, noise=0.2)
     task = Regression(dimensions=2, length=6, process=process, loss_over="process")
     episodes = task.draw_batch(jax.random.split(jax.random.key(3), 2))
