@@ -115,9 +115,7 @@ class FunctionLearner:
                 f"The model {trained.name} was not trained on functions: choose functions-1d, say."
             )
         self._network = compile_network(trained)
-        self._dimensions: int = (
-            trained.model.input_size
-        )  # asked for in every call, and slow to find in a module
+        self._dimensions: int = trained.model.input_size  # slow to look up in a module at every call
         self._wanted = "a number" if self.dimensions == 1 else f"{self.dimensions} numbers"
         self._x_range = None if x_range is None else self._check_range("x", x_range, self.dimensions)
         self._y_range = None if y_range is None else self._check_range("y", y_range, 1)
