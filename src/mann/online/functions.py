@@ -183,7 +183,7 @@ class FunctionLearner:
 
     def predict_many(self, x: Sequence[Point] | np.ndarray) -> Estimates:
         """`predict_one` of each x, in few compiled calls."""
-        points, known = [self._point(one) for one in x], self._learned
+        points, known = [self._point(one) for one in _each("x", x)], self._learned
         scaling = known.scaling or self._scaling(known)
         if not points or scaling is None:
             return Estimates(np.zeros(len(points)), np.full(len(points), math.inf))
@@ -208,12 +208,13 @@ class FunctionLearner:
 
     def learn_many(self, x: Sequence[Point] | np.ndarray, y: Sequence[Any] | np.ndarray) -> None:
         """`learn_one` of each sample, in order, in few compiled calls; if one cannot be learned, none is."""
-        if len(x) != len(y):
-            raise MannError(f"{len(x)} points need as many values, not {len(y)}.")
-        if not len(x):
+        listed, told = _each("x", x), _each("y", y)
+        if len(listed) != len(told):
+            raise MannError(f"{len(listed)} points need as many values, not {len(told)}.")
+        if not listed:
             return
-        points = np.concatenate([self._point(one)[None] for one in x])
-        values = np.concatenate([_numbers("y", one, 1, "a number") for one in y])
+        points = np.concatenate([self._point(one)[None] for one in listed])
+        values = np.concatenate([_numbers("y", one, 1, "a number") for one in told])
         with self._lock:
             self._learned = self._learn(self._learned, points, values)
 
@@ -415,6 +416,13 @@ def _alike(a: Scaling, b: Scaling) -> bool:
 
 def _positive(numbers: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     return np.where(numbers > 0, numbers, otherwise)
+
+
+def _each(name: str, many: Any) -> list[Any]:
+    try:
+        return list(many)
+    except TypeError:
+        raise MannError(f"Many {name} are a list, not {_short(many)}.") from None
 
 
 def _numbers(name: str, value: Any, count: int, wanted: str) -> Float64[np.ndarray, "count"]:
