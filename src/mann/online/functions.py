@@ -2,7 +2,6 @@
 
 import math
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ VERSION = 1
 DEFAULT_MODEL = "functions-1d"
 
 Point = Any  # a number, or one per dimension: what is wrong with it is said in a sentence
+Many = Any  # a list or an array of points, or of values
 Range = Any  # lowest and highest
 
 
@@ -181,7 +181,7 @@ class FunctionLearner:
         mean, scale = _in_units(mean, stretched, scaling)
         return Estimate(float(mean), float(scale))
 
-    def predict_many(self, x: Sequence[Point] | np.ndarray) -> Estimates:
+    def predict_many(self, x: Many) -> Estimates:
         """`predict_one` of each x, in few compiled calls."""
         points, known = [self._point(one) for one in _each("x", x)], self._learned
         scaling = known.scaling or self._scaling(known)
@@ -206,7 +206,7 @@ class FunctionLearner:
         with self._lock:
             self._learned = self._learn(self._learned, point, value)
 
-    def learn_many(self, x: Sequence[Point] | np.ndarray, y: Sequence[Any] | np.ndarray) -> None:
+    def learn_many(self, x: Many, y: Many) -> None:
         """`learn_one` of each sample, in order, in few compiled calls; if one cannot be learned, none is."""
         listed, told = _each("x", x), _each("y", y)
         if len(listed) != len(told):
