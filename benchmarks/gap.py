@@ -75,7 +75,7 @@ def by_neighbourhood(trained: Trained, keys: Array) -> dict[str, Any]:
     show("samples within a length scale", within, WITHIN, gap)
     return {
         "gap": float(gap.mean()),
-        "by_step": list(enumerate(smooth(gaps.mean(axis=0)), start=2)),
+        "by_step": list(enumerate(smooth(gaps.mean(axis=0)), start=3)),
         "by_distance": means(nearest, NEAREST, gap),
         "by_count": means(within, WITHIN, gap),
     }
@@ -133,8 +133,8 @@ def in_chunks(run: Any, keys: Array) -> tuple[np.ndarray, ...]:
 
 
 def smooth(values: np.ndarray) -> list[float]:
-    """Means of three steps in a row."""
-    return np.convolve(values, np.ones(3) / 3, mode="valid").tolist()
+    """Means of five steps in a row."""
+    return np.convolve(values, np.ones(5) / 5, mode="valid").tolist()
 
 
 def means(values: np.ndarray, edges: list[float], of: np.ndarray) -> list[tuple[float, float]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from mann.figures.style import BLUE, DARK, GREEN, GREY, ORANGE, RED, VIOLET, YELLOW, tidy
 
@@ -39,6 +39,7 @@ def draw_gap(found: Mapping[int, Mapping[str, Any]]) -> Figure:
     near.set_xscale("log")
     near.set_xticks((0.01, 0.03, 0.1, 0.3), ("0.01", "0.03", "0.1", "0.3"))
     near.xaxis.set_minor_locator(NullLocator())
+    count.xaxis.set_major_locator(MaxNLocator(integer=True))
     steps.legend(frameon=False)
     first, read = next(iter(found.items()))
     _plot_heads(rank, read["by_rank"])
