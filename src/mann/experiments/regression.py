@@ -35,7 +35,7 @@ SAMPLES = 20  # seen before the prediction along all x (Figure 5)
 GRID = 101  # values of x in that prediction
 SHOWN = 3  # functions in Figure 5
 STEPS = (1, 5, 10, 20, 30, 40, 50)  # of the table
-WITHOUT_MEMORY = {  # another recipe than the MANN's: see the page
+WITHOUT_MEMORY: dict[str, Any] = {  # another recipe than the MANN's: see the page
     "task__loss_over": "samples",
     "model__precision": "float32",
     "optimiser": AdamW(learning_rate=8e-3, warmup=100),
@@ -209,6 +209,7 @@ def page(records: Records) -> str:
     return text.format(
         functions=_functions(records),
         rate=SETTINGS["gp-1d"].optimiser.learning_rate,
+        rate_without=WITHOUT_MEMORY["optimiser"].learning_rate,
         episodes=networks[0][0]["evaluations"][0]["episodes"],
         results=markdown_table(results.columns, results.rows),
         note=results.note,
