@@ -172,6 +172,20 @@ def test_bad_input_is_one_sentence_and_changes_nothing(learner, x, y, message):
             learner.predict_one(x)
 
 
+def test_what_is_no_list_is_refused_where_many_are_asked_for(learner):
+    learner.learn_many(X[:5], Y[:5])
+    before = state_of(learner)
+    for call, name in (
+        (lambda: learner.predict_many(5), "x"),
+        (lambda: learner.learn_many(5, Y[:5]), "x"),
+        (lambda: learner.learn_many(X[:5], None), "y"),
+        (lambda: learner.learn_many(np.asarray(3.0), [1.0]), "x"),
+    ):
+        with pytest.raises(MannError, match=f"Many {name} are a list, not"):
+            call()
+    assert all(a is b for a, b in zip(before, state_of(learner), strict=True))
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -172,3 +172,28 @@ def test_drawing_functions_takes_no_more_than_a_few_times_as_long_as_with_numpy(
         (seconds(lambda: jax.block_until_ready(draw_batch(keys))), seconds(with_numpy)) for _ in range(10)
     ]
     assert np.divide(*np.min(times, axis=0)) < 5  # about 1
+
+
+def test_the_loss_over_the_process_is_the_mean_over_all_values_that_scikit_learn_holds_possible():
+    """−log p of each possible y_t (scipy), weighed by the prediction from the samples before (quadrature)."""
+    process = GaussianProcess(length_scale=0.8, variance=1.5, noise=0.2)
+    task = Regression(dimensions=2, length=6, process=process, loss_over="process")
+    episodes = task.draw_batch(jax.random.split(jax.random.key(3), 2))
+    outputs = jax.random.normal(jax.random.key(4), (2, 6, 2))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    expected = []
+    for x, targets, said in zip(*map(np.asarray, (episodes.inputs, episodes.targets, outputs)), strict=True):
+        losses = []
+        for t in range(6):
+            mean, scale = 0.0, np.sqrt(process.variance + process.noise**2)
+            if t:
+                fitted = GaussianProcessRegressor(kernel(process), alpha=process.noise**2, optimizer=None)
+                fitted.fit(x[:t], targets[:t, 0])
+                (mean,), (spread,) = fitted.predict(x[t : t + 1], return_std=True)
+                scale = np.hypot(spread, process.noise)
+            ours = stats.norm(said[t, 0], np.log1p(np.exp(said[t, 1])) + 1e-3)
+            losses.append(-np.sum(weights * ours.logpdf(mean + scale * nodes)) / np.sum(weights))
+        expected.append(np.mean(losses))
+    np.testing.assert_allclose(task.loss(outputs, episodes), expected, rtol=1e-3)
+    sampled = Regression(dimensions=2, length=6, process=process)
+    assert not np.allclose(sampled.loss(outputs, episodes), expected, rtol=1e-3)

@@ -25,6 +25,7 @@ from mann.models import Model
 from mann.tasks import Regression
 from mann.tasks.regression import LATE
 from mann.trained import load_trained
+from mann.training.optimisers import AdamW
 from mann.training.presets import PRESETS
 
 TITLE = "Regression: functions of a Gaussian process in 1, 2 and 3 dimensions"
@@ -34,6 +35,11 @@ SAMPLES = 20  # seen before the prediction along all x (Figure 5)
 GRID = 101  # values of x in that prediction
 SHOWN = 3  # functions in Figure 5
 STEPS = (1, 5, 10, 20, 30, 40, 50)  # of the table
+WITHOUT_MEMORY: dict[str, Any] = {  # another recipe than the MANN's: see the page
+    "task__loss_over": "samples",
+    "model__precision": "float32",
+    "optimiser": AdamW(learning_rate=8e-3, warmup=100),
+}
 GAP_STEPS = (1, 2, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50)
 
 
@@ -59,11 +65,17 @@ def entries(scale: Scale) -> list[Entry]:
         if model == "best":
             chosen += [_best(setting, scale, seed) for seed in seeds(scale)]
             continue
-        label = "MANN" if model == "mann" else ""
-        optimiser = SETTINGS[setting].optimiser  # the same for all: see the page
-        for seed in seeds(scale) if (dimensions, model) == (1, "mann") else (0,):
+        is_mann = model == "mann"
+        changes = {"optimiser": SETTINGS[setting].optimiser} if is_mann else WITHOUT_MEMORY
+        for seed in seeds(scale) if is_mann else (0,):
             entry = network(
-                setting, model, scale, seed, label=label, tests=(Condition(),), optimiser=optimiser
+                setting,
+                model,
+                scale,
+                seed,
+                label="MANN" if is_mann else "",
+                tests=(Condition(),),
+                **changes,
             )
             chosen.append(Regressor(entry.name, entry.label, entry.config, entry.tests))
     return chosen
@@ -197,6 +209,7 @@ def page(records: Records) -> str:
     return text.format(
         functions=_functions(records),
         rate=SETTINGS["gp-1d"].optimiser.learning_rate,
+        rate_without=WITHOUT_MEMORY["optimiser"].learning_rate,
         episodes=networks[0][0]["evaluations"][0]["episodes"],
         results=markdown_table(results.columns, results.rows),
         note=results.note,

@@ -236,7 +236,7 @@ class LeastSquares(Memory):
         variance = jnp.maximum(jnp.sum(key * reach, axis=1), 0.0) + self._variance
         error = value - jnp.sum(key * state.estimate, axis=1)
         gain = reach / variance[:, None]
-        waits = (jnp.max(jnp.abs(key)) > 0).astype(key.dtype)
+        waits = _is_key(key)
         return state._replace(
             estimate=state.estimate + gain * error[:, None],
             covariance=state.covariance - gain[:, :, None] * reach[:, None],
@@ -295,9 +295,7 @@ class LeastSquares(Memory):
         time = len(direct)
         now = direct[:, :-1].reshape(time, self.heads, self.slots).swapaxes(0, 1)
         keys = jnp.concatenate([state.pending[:, None], now], axis=1)  # one more than steps
-        waits = (jnp.max(jnp.abs(state.pending)) > 0).astype(
-            keys.dtype
-        )  # else the first key is none, and gets no value
+        waits = _is_key(state.pending)  # else the first key is none, and gets no value
         present = jnp.ones(time + 1).at[0].set(waits)
         estimates = jnp.einsum("hts,hs->ht", keys, state.estimate)
         values = (present * jnp.concatenate([direct[:, -1], jnp.zeros(1)]))[None] - estimates
@@ -335,6 +333,12 @@ class LeastSquares(Memory):
     def trace(self, state: LeastSquaresState) -> MemoryTrace:
         """Slots are features: a head reads by its key, and writes by its gain."""
         return MemoryTrace(state.pending, state.gain, None, state.estimate.T)
+
+
+def _is_key(key: Float[Array, "heads slots"]) -> Float[Array, ""]:
+    """1, or 0 for the zeros of the start. One head tells, since a key has length 1 in all of them; to look at every
+    number takes a learner's step longer, and the compiler seconds."""
+    return (jnp.max(jnp.abs(key[0])) > 0).astype(key.dtype)
 
 
 def _starting_waves(config: LeastSquaresConfig, features: int, *, key: PRNGKeyArray) -> Waves:

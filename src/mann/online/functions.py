@@ -2,7 +2,6 @@
 
 import math
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ VERSION = 1
 DEFAULT_MODEL = "functions-1d"
 
 Point = Any  # a number, or one per dimension: what is wrong with it is said in a sentence
+Many = Any  # a list or an array of points, or of values
 Range = Any  # lowest and highest
 
 
@@ -54,7 +54,7 @@ class Scaling(NamedTuple):
     middle: float
     size: float
 
-    def points(self, x: Float64[np.ndarray, "n dimensions"]) -> np.ndarray:
+    def points(self, x: Float64[np.ndarray, "*n dimensions"]) -> np.ndarray:
         return _clip((x - self.centre) / self.spread, 1e4)  # float32 cannot tell more apart
 
     def values(self, y: Float64[np.ndarray, "n"]) -> np.ndarray:
@@ -115,6 +115,8 @@ class FunctionLearner:
                 f"The model {trained.name} was not trained on functions: choose functions-1d, say."
             )
         self._network = compile_network(trained)
+        self._dimensions: int = trained.model.input_size  # slow to look up in a module at every call
+        self._wanted = "a number" if self.dimensions == 1 else f"{self.dimensions} numbers"
         self._x_range = None if x_range is None else self._check_range("x", x_range, self.dimensions)
         self._y_range = None if y_range is None else self._check_range("y", y_range, 1)
         self._lock = threading.Lock()
@@ -149,7 +151,7 @@ class FunctionLearner:
     @property
     def dimensions(self) -> int:
         """Numbers in x."""
-        return self._network.trained.model.input_size
+        return self._dimensions
 
     @property
     def samples(self) -> int:
@@ -168,19 +170,20 @@ class FunctionLearner:
         Raises:
             MannError: for what is no such x.
         """
-        point, known = self._point(x)[None], self._learned
+        point, known = self._point(x), self._learned
         scaling = known.scaling or self._scaling(known)
         if scaling is None:
             return Estimate(0.0, math.inf)
-        scaled = scaling.points(point)[0]
+        scaled = scaling.points(point)
         outputs, after = self._network.step(scaled, known.pending, known.state)
         self._asked = Asked(scaled, known.pending, known.state, after)
         mean, stretched = np.asarray(outputs)[:NUMBERS].tolist()
-        return Estimate(*map(float, _in_units(mean, stretched, scaling)))
+        mean, scale = _in_units(mean, stretched, scaling)
+        return Estimate(float(mean), float(scale))
 
-    def predict_many(self, x: Sequence[Point] | np.ndarray) -> Estimates:
+    def predict_many(self, x: Many) -> Estimates:
         """`predict_one` of each x, in few compiled calls."""
-        points, known = [self._point(one) for one in x], self._learned
+        points, known = [self._point(one) for one in _each("x", x)], self._learned
         scaling = known.scaling or self._scaling(known)
         if not points or scaling is None:
             return Estimates(np.zeros(len(points)), np.full(len(points), math.inf))
@@ -199,16 +202,19 @@ class FunctionLearner:
         Raises:
             MannError: for what is no such x or y; then nothing has changed.
         """
-        self.learn_many([x], [y])
+        point, value = self._point(x)[None], _numbers("y", y, 1, "a number")
+        with self._lock:
+            self._learned = self._learn(self._learned, point, value)
 
-    def learn_many(self, x: Sequence[Point] | np.ndarray, y: Sequence[Any] | np.ndarray) -> None:
+    def learn_many(self, x: Many, y: Many) -> None:
         """`learn_one` of each sample, in order, in few compiled calls; if one cannot be learned, none is."""
-        if len(x) != len(y):
-            raise MannError(f"{len(x)} points need as many values, not {len(y)}.")
-        if not len(x):
+        listed, told = _each("x", x), _each("y", y)
+        if len(listed) != len(told):
+            raise MannError(f"{len(listed)} points need as many values, not {len(told)}.")
+        if not listed:
             return
-        points = np.concatenate([self._point(one)[None] for one in x])
-        values = np.concatenate([_numbers("y", one, 1, "a number") for one in y])
+        points = np.concatenate([self._point(one)[None] for one in listed])
+        values = np.concatenate([_numbers("y", one, 1, "a number") for one in told])
         with self._lock:
             self._learned = self._learn(self._learned, points, values)
 
@@ -267,7 +273,7 @@ class FunctionLearner:
         """The state after one step, which the question just asked may have taken already."""
         asked = self._asked
         known = asked is not None and asked.state is state and asked.pending is pending
-        if asked is not None and known and np.array_equal(asked.point, point):
+        if asked is not None and known and asked.point.tolist() == point.tolist():
             return asked.after
         return self._network.step(point, pending, state)[1]
 
@@ -291,8 +297,7 @@ class FunctionLearner:
     # --- what comes in ----------------------------------------------------------------------------------------
 
     def _point(self, x: Any) -> Float64[np.ndarray, "dimensions"]:
-        wanted = "a number" if self.dimensions == 1 else f"{self.dimensions} numbers"
-        return _numbers("x", x, self.dimensions, wanted)
+        return _numbers("x", x, self.dimensions, self._wanted)
 
     def _check_range(self, name: str, bounds: Any, dimensions: int) -> tuple[np.ndarray, np.ndarray]:
         try:
@@ -413,9 +418,16 @@ def _positive(numbers: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     return np.where(numbers > 0, numbers, otherwise)
 
 
+def _each(name: str, many: Any) -> list[Any]:
+    try:
+        return list(many)
+    except TypeError:
+        raise MannError(f"Many {name} are a list, not {_short(many)}.") from None
+
+
 def _numbers(name: str, value: Any, count: int, wanted: str) -> Float64[np.ndarray, "count"]:
     """One or several finite numbers as an array, or a sentence that says what is wrong with them."""
-    if isinstance(value, float) and count == 1 and -LARGEST <= value <= LARGEST:  # nearly all of them
+    if isinstance(value, float) and count == 1 and -LARGEST <= value <= LARGEST:  # the quickest way
         return np.array([value])
     try:
         array = np.asarray(value)
@@ -426,11 +438,11 @@ def _numbers(name: str, value: Any, count: int, wanted: str) -> Float64[np.ndarr
     if array.size != count or array.ndim > 1:
         raise MannError(f"{name} must be {wanted}, not an array of the shape {array.shape}.")
     numbers = array.astype(np.float64).reshape(count)
+    if all(-LARGEST <= number <= LARGEST for number in numbers.tolist()):  # for so few, quicker than NumPy
+        return numbers
     if not np.all(np.isfinite(numbers)):
         raise MannError(f"{name} must be finite, not {_short(value)}.")
-    if np.any(np.abs(numbers) > LARGEST):
-        raise MannError(f"{name} is larger than {LARGEST:g} ({_short(value)}): choose another unit.")
-    return numbers
+    raise MannError(f"{name} is larger than {LARGEST:g} ({_short(value)}): choose another unit.")
 
 
 def _short(value: Any) -> str:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mann.data import DataConfig
 from mann.data.functions import Drawn, GaussianProcess, UnknownProcess, draw_function, draw_unknown
-from mann.data.gp import sequential_predictions
+from mann.data.gp import Prediction, sequential_predictions
 from mann.data.images import PictureFormat
 from mann.data.seen import Fingerprints
 from mann.episodes import Episode, SharedPictures
@@ -122,6 +122,9 @@ class Regression(FunctionTask, kind="regression"):
     """
 
     process: GaussianProcess = GaussianProcess()
+    loss_over: Literal["samples", "process"] = "samples"
+    """The loss is −log p(y_t) of the sample drawn, or its mean over all y_t that the exact process holds possible
+    given the samples before: the same on average, with less noise."""
 
     def draw(self, key: PRNGKeyArray, source: None = None, size: Int[Array, "2"] | None = None) -> Episode:
         """Draw one episode; every x is seen once, so all steps are first instances of one class."""
@@ -131,12 +134,22 @@ class Regression(FunctionTask, kind="regression"):
         steps = jnp.zeros(self.length, jnp.int32)
         return Episode(x, y[:, None], steps, steps + 1, jnp.ones(self.length, bool))
 
+    def loss(self, outputs: Float[Array, "batch time 2"], episodes: Episode) -> Float[Array, "batch"]:
+        if self.loss_over == "samples":
+            return super().loss(outputs, episodes)
+        exact = self._exact(episodes)
+        mean, scale = self.output.mean_and_scale(outputs)
+        at_mean = gaussian_nll(exact.mean, mean, scale)
+        return jnp.mean(at_mean + 0.5 * (exact.scale / scale) ** 2, axis=-1)
+
     def reference(self, episodes: Episode) -> Points:
         """What the exact process says of the same samples in the same order."""
-        y = episodes.targets[..., 0]
-        predict = jax.vmap(partial(sequential_predictions, process=self.process))
+        return _points(episodes.targets[..., 0], *self._exact(episodes))
+
+    def _exact(self, episodes: Episode) -> Prediction:
         assert not isinstance(episodes.inputs, SharedPictures)
-        return _points(y, *predict(episodes.inputs, y))
+        predict = jax.vmap(partial(sequential_predictions, process=self.process))
+        return predict(episodes.inputs, episodes.targets[..., 0])
 
 
 class UnknownEpisode(NamedTuple):
