@@ -149,7 +149,7 @@ def figures(records: Records) -> dict[str, Figure]:
     if measured:
         lines = [
             Line(
-                f"{record['label']}, {_access(test['neighbours'])}, {test['slots'] or 'as trained'}",
+                record["label"],
                 bool(test["neighbours"]),
                 test["slots"],
                 [t["classes"] for t in record["tests"]],

@@ -1,5 +1,6 @@
 """The figures of the experiments: learning, comparisons with the paper, capacity, regression."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -152,7 +153,7 @@ def draw_capacity(runs: list[list[dict[str, Any]]]) -> Figure:
 class Line(NamedTuple):
     """A network under one kind of access: accuracy in % by instance for every number of classes."""
 
-    label: str
+    network: str
     sparse: bool
     slots: int
     classes: Sequence[int]
@@ -162,23 +163,26 @@ class Line(NamedTuple):
 def draw_many_classes(
     lines: list[Line], instances: Sequence[int], published: list[tuple[str, int, int, float]]
 ) -> Figure:
-    """A panel per instance: accuracy against the number of classes; dense access dashed, darker with more slots.
+    """A panel per instance: accuracy against the number of classes; dense access dashed, darker with more slots,
+    and a marker for each network.
 
     `published` are source, instance, classes and accuracy of what others reached.
     """
     figure, row = _row_of_panels(len(instances), 3.6 + 3.6 * len(instances), 4.2)
     slots = sorted({line.slots for line in lines})
+    markers = dict(zip(dict.fromkeys(line.network for line in lines), itertools.cycle("osD^v"), strict=False))
     for axes, instance in zip(row, instances, strict=True):
         for line in lines:
+            access = "sparse" if line.sparse else "dense"
             axes.plot(
                 line.classes,
                 [values[instance - 1] for values in line.accuracy],
-                "o-" if line.sparse else "o--",
+                markers[line.network] + ("-" if line.sparse else "--"),
                 color=BLUE if line.sparse else ORANGE,
                 alpha=0.35 + 0.65 * (slots.index(line.slots) + 1) / len(slots),
                 linewidth=1.6,
                 markersize=3.5,
-                label=line.label,
+                label=f"{line.network}, {access}, {line.slots or 'as trained'}",
             )
         for source, of, classes, value in published:
             if of == instance:
