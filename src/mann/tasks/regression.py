@@ -123,8 +123,7 @@ class Regression(FunctionTask, kind="regression"):
 
     process: GaussianProcess = GaussianProcess()
     loss_over: Literal["samples", "process"] = "samples"
-    """The loss is −log p(y_t) of the sample drawn, or its mean over all y_t that the exact process holds possible
-    given the samples before: the same on average, with less noise."""
+    """−log p(y_t) of the sample drawn, or its mean over all y_t that the exact process holds possible."""
 
     def draw(self, key: PRNGKeyArray, source: None = None, size: Int[Array, "2"] | None = None) -> Episode:
         """Draw one episode; every x is seen once, so all steps are first instances of one class."""
