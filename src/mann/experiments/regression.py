@@ -39,6 +39,7 @@ WITHOUT_MEMORY: dict[str, Any] = {  # another recipe than the MANN's: see the pa
     "task__loss_over": "samples",
     "model__precision": "float32",
     "optimiser": AdamW(learning_rate=8e-3, warmup=100),
+    "updates": 10_000,
 }
 GAP_STEPS = (1, 2, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50)
 

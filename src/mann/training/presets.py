@@ -21,8 +21,8 @@ FUNCTIONS = {
 """By dimensions. The more, the smoother the functions, so that 50 samples still tell much of one."""
 
 
-def _gp(dimensions: int) -> Config:
-    """Regression with the paper's network.
+def _gp(dimensions: int, updates: int) -> Config:
+    """Regression with the paper's network; the more variables, the longer it learns.
 
     The key strength starts low: where classification looks up one sample, this blends several close ones. The loss
     is over all that the exact process holds possible, since the sample drawn is mostly noise to a network that is
@@ -33,7 +33,7 @@ def _gp(dimensions: int) -> Config:
         model=ModelConfig(memory=LRUAConfig(initial_strength=3.0), precision="auto"),
         data=NoData(),
         optimiser=Muon(learning_rate=6e-3, warmup=100),
-        updates=10_000,
+        updates=updates,
         evaluate_every=500,
         averaging=0.999,
     )
@@ -185,11 +185,11 @@ def _roaming() -> Config:
     picture counts as ink, so that they are not framed.
     """
     return dataclasses.replace(
-        _many(STREAMING_CONVOLUTIONS, side=28, updates=12_000),
-        task=Roaming(),
+        _many(STREAMING_CONVOLUTIONS, side=28, updates=3000),
+        task=Roaming(contrast=3.0),
         data=Omniglot(split="roaming", mirror=True, side=28),
         batch=4,
-        evaluate_every=600,
+        evaluate_every=300,
     )
 
 
@@ -251,9 +251,9 @@ PRESETS: dict[str, Config] = {
         optimiser=RMSProp(learning_rate=1e-4, warmup=0, schedule="constant", clip=0.0),
         updates=6250,
     ),
-    "gp-1d": _gp(1),
-    "gp-2d": _gp(2),
-    "gp-3d": _gp(3),
+    "gp-1d": _gp(1, 10_000),
+    "gp-2d": _gp(2, 30_000),
+    "gp-3d": _gp(3, 30_000),
     "gp-1d-best": _least_squares(FUNCTIONS[1], LeastSquaresConfig(frequencies=24, heads=2), updates=1000),
     "gp-2d-best": _least_squares(FUNCTIONS[2], LeastSquaresConfig(frequencies=64, heads=1), updates=600),
     "gp-3d-best": _least_squares(FUNCTIONS[3], LeastSquaresConfig(frequencies=64, heads=1), updates=600),
