@@ -174,7 +174,7 @@ STREAMING_CONVOLUTIONS = ConvStackConfig(
 
 def mixed(data: DataConfig) -> Config:
     """Many kinds of pictures in one network: the recipe of `omniglot-many` with a smaller encoder."""
-    many = _many(SMALL_CONVOLUTIONS, side=data.side, updates=4000)
+    many = _many(SMALL_CONVOLUTIONS, side=data.side, updates=1500)
     return dataclasses.replace(many, data=data)
 
 
