@@ -7,7 +7,6 @@ everywhere, of NumPy's arrays: whatever is compiled takes it as well.
 import ctypes
 import math
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -47,7 +46,7 @@ class HostStep:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Any,
         needs: HostKernel,
         cell: Cell,
         readout: Linear,
@@ -55,6 +54,7 @@ class HostStep:
         labels: int,
     ) -> None:
         wiped, outputs = jax.eval_shape(cell.memory.initial_state), len(readout.bias)
+        function.restype = None
         self._function, self._state = function, type(wiped)
         self._sizes = struct.pack(f"{len(needs.sizes) + 1}q", *needs.sizes, outputs)
         weights = (*needs.weights, np.asarray(readout.weight), np.asarray(readout.bias))
