@@ -62,6 +62,7 @@ def test_a_wheel_from_the_source_distribution_has_every_file_of_the_package(whee
         "pretrained/omniglot-5.safetensors",
         "web/static/index.html",
         "native/kernel.cpp",
+        "native/leastsquares.cpp",
         "py.typed",
     ):
         assert f"mann/{needed}" in names

@@ -47,6 +47,11 @@ class Encoder(Layer):
             x: inputs, flattened: pictures row by row with the channels last, paper 0 … ink 1.
         """
 
+    @property
+    def passes_on(self) -> bool:
+        """Whether features are x itself, so that one can do without it."""
+        return False
+
     def kernel(self) -> ConvolutionKernel | None:
         """How the native kernel runs it; None (the default) if it does not know this encoder."""
         return None
@@ -96,6 +101,10 @@ class Identity(Encoder):
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
         return x if self.framed is None else frame_inputs(x, self.framed)
+
+    @property
+    def passes_on(self) -> bool:
+        return self.framed is None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,9 +43,22 @@ log = logging.getLogger(__name__)
 
 def available() -> bool:
     """Whether it can be used here; MANN_NATIVE=0 turns it off."""
-    if _avoided.get() or os.environ.get("MANN_NATIVE") == "0":
-        return False
-    return jax.default_backend() == "cpu" and load()
+    return _wanted() and load()
+
+
+def host_function(source: str, name: str) -> Any | None:
+    """A function of the host's, called without XLA, from a library of its own; None where `available` is not.
+
+    Args:
+        source: its file in `native/`, without the suffix.
+        name: in that file.
+    """
+    library = _load_host(source) if _wanted() else None
+    return None if library is None else getattr(library, name)
+
+
+def _wanted() -> bool:
+    return not _avoided.get() and os.environ.get("MANN_NATIVE") != "0" and jax.default_backend() == "cpu"
 
 
 @contextlib.contextmanager
@@ -106,50 +119,62 @@ def product(
 @functools.cache
 def load() -> bool:
     """Build the kernel if the cache has none for this machine, and register it with XLA: whether that worked."""
-    try:
-        library = ctypes.CDLL(str(build()))
-    except (OSError, subprocess.SubprocessError) as error:
-        log.warning(SLOWER, str(error).replace("\n", " "))
+    library = _library(KERNEL)
+    if library is None:
         return False
     for target in TARGETS:
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, target)), platform="cpu")
     return True
 
 
-def build() -> Path:
+@functools.cache
+def _load_host(source: str) -> ctypes.CDLL | None:
+    return _library(FOLDER / f"{source}.cpp")
+
+
+def _library(source: Path) -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(str(build(source)))
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning(SLOWER, str(error).replace("\n", " "))
+        return None
+
+
+def build(source: Path = KERNEL) -> Path:
     """The compiled library. Raises `OSError` or `subprocess.SubprocessError` if it cannot be had."""
     compiler = _compiler()
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
     key = hashlib.sha256(version)
-    sources = [path.read_text() for path in (KERNEL, *sorted(FOLDER.glob("*.h")))]
+    sources = [path.read_text() for path in (source, *sorted(FOLDER.glob("*.h")))]
     for part in (compiler, *FLAGS, jaxlib.__version__, _processor(), *sources):
         key.update(part.encode() + b"\0")
-    return _cached(key.hexdigest()[:20]) or _compile(compiler, key.hexdigest()[:20])
+    name = f"{source.stem}-{key.hexdigest()[:20]}"
+    return _cached(name) or _compile(compiler, source, name)
 
 
-def _cached(key: str) -> Path | None:
+def _cached(name: str) -> Path | None:
     """The library in the cache. Its name holds its digest: an altered one could crash the process, so it goes."""
-    for library in (cache_dir() / "native").glob(f"kernel-{key}*.so"):
-        if library.name == _file_name(key, library.read_bytes()):
+    for library in (cache_dir() / "native").glob(f"{name}*.so"):
+        if library.name == _file_name(name, library.read_bytes()):
             return library
         library.unlink()
     return None
 
 
-def _file_name(key: str, content: bytes) -> str:
-    return f"kernel-{key}-{hashlib.sha256(content).hexdigest()}.so"
+def _file_name(name: str, content: bytes) -> str:
+    return f"{name}-{hashlib.sha256(content).hexdigest()}.so"
 
 
-def _compile(compiler: str, key: str) -> Path:
+def _compile(compiler: str, source: Path, name: str) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.so"
         include = ["-isystem", jax.ffi.include_dir()]
-        command = [compiler, *FLAGS, *include, str(KERNEL), "-o", str(output)]
+        command = [compiler, *FLAGS, *include, str(source), "-o", str(output)]
         for native in (["-march=native"], ["-mcpu=native"], []):  # each compiler takes the ones it knows
             result = subprocess.run([*command, *native], capture_output=True, text=True, timeout=900)
             if result.returncode == 0:
                 content = output.read_bytes()
-                library = cache_dir() / "native" / _file_name(key, content)
+                library = cache_dir() / "native" / _file_name(name, content)
                 write_atomically(library, content)  # another process may be building it too
                 return library
     raise OSError(f"{compiler} failed: {result.stderr.strip()[:300]}")

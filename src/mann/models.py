@@ -32,6 +32,7 @@ from mann.errors import MannError
 from mann.layers import Layer, Linear, Precision, with_precision
 from mann.memory import PAPER_MEMORY, LRUAConfig, Memory, MemoryConfig, MemoryTrace
 from mann.native.convolutions import encode
+from mann.native.host import HostStep, host_step
 from mann.recurrences import choose_recurrence
 from mann.runtime import has_fast_bfloat16
 from mann.tasks import Task
@@ -176,6 +177,13 @@ class Model(Layer):
         self._check(x, previous_label)
         output, state = self.cell(self.project(x, previous_label), state)
         return self.readout(output), state
+
+    def host_step(self) -> HostStep | None:
+        """`step` as a native call on NumPy's arrays, with weights as they are now, for a network that is a memory
+        alone; None where there is none."""
+        if not self.encoder.passes_on:
+            return None
+        return host_step(self.cell, self.readout, self.input_size, self.label_size)
 
     def unroll(
         self,

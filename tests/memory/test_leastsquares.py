@@ -8,12 +8,15 @@ import pytest
 from scipy import linalg, special
 from sklearn.gaussian_process import kernels
 
-from mann.cell import Scan
-from mann.controllers import LSTMConfig, NoControllerConfig
+from mann.cell import Cell, Scan
+from mann.controllers import LSTMConfig, NoController, NoControllerConfig
 from mann.errors import MannError
+from mann.layers import Linear
 from mann.memory import LeastSquaresConfig
+from mann.memory.base import pass_on
 from mann.memory.innovations import innovations
 from mann.models import ModelConfig, build_model, tile_state
+from mann.native.host import host_step
 from mann.outputs import Gaussian
 from mann.recurrences import Apart, choose_recurrence
 from mann.tasks import Classification, Regression
@@ -99,6 +102,21 @@ def test_reads_are_those_of_gaussian_processes_believed_by_their_evidence():
     at_once, _ = module.unroll(module.project(x, previous), module.initial_state())
     for reads in (one_by_one, at_once):
         np.testing.assert_allclose(np.stack(Gaussian().mean_and_scale(reads), axis=1), expected, atol=2e-4)
+
+
+def test_so_are_those_of_the_native_step():
+    module = memory()
+    x, previous = stream()
+    cell, readout = Cell(NoController(), module, "hidden"), pass_on(Linear(2, 2, key=jax.random.key(0)), 0)
+    step, state, reads = host_step(cell, readout, DIMENSIONS, 1), cell.initial_state(), []
+    if step is None:
+        pytest.skip("no C++ compiler: there is no native kernel to test")
+    for now, value in zip(np.asarray(x), np.asarray(previous), strict=True):
+        outputs, state = step(now, value, state)
+        reads.append(state.reads)
+        np.testing.assert_array_equal(outputs[:-1], state.reads)
+    found = np.stack(Gaussian().mean_and_scale(jnp.stack(reads)), axis=1)
+    np.testing.assert_allclose(found, oracle(module, x, previous), atol=2e-4)
 
 
 def test_the_state_after_whole_episodes_is_that_of_single_steps_also_from_a_full_memory():

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, Float32, PRNGKeyArray
 
 from mann.errors import MannError, check_range
 from mann.layers import Layer, Linear
@@ -45,6 +46,14 @@ class MemoryKernel(NamedTuple):
     attributes: Mapping[str, int | float]  # further named attributes of the call
     start: Callable[[Any], tuple[Array, Array, Array]]  # a batch of states to M_0, w_0, w^u_0
     finish: Callable[[Array, Array, Array, Array], Any]  # M_T, w_T, w^w_T, w^u_T to a batch of states
+
+
+class HostKernel(NamedTuple):
+    """What a native step on arrays of the host needs of a memory that it can run (`mann.native.host`)."""
+
+    name: str  # of the file in native/, and in it of the function mann_…_step
+    sizes: tuple[int, ...]  # in the order of that file, which the length of the outputs follows
+    weights: tuple[Float32[np.ndarray, "..."], ...]  # likewise, followed by those of the output layer
 
 
 @runtime_checkable
@@ -172,6 +181,11 @@ class Memory(Layer):
 
     def sparse_kernel(self) -> Any | None:
         """How the native kernel for sparse access runs it, a `SparseKernel`; None (the default) if it cannot."""
+        return None
+
+    def host_kernel(self) -> HostKernel | None:
+        """How one step runs natively without JAX, for a network that is this memory alone, whose weights do not
+        change; None (the default) if it cannot."""
         return None
 
     def recurrence(self) -> Recurrence | None:

@@ -22,12 +22,13 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from mann.errors import MannError, check_range
 from mann.layers import Linear
-from mann.memory.base import MOST, Memory, MemoryConfig, MemoryTrace, pass_on
+from mann.memory.base import MOST, HostKernel, Memory, MemoryConfig, MemoryTrace, pass_on
 from mann.memory.innovations import innovations
 from mann.memory.waves import (
     Waves,
@@ -201,10 +202,13 @@ class LeastSquares(Memory):
     def embed(self, features: Float[Array, "*time features"]) -> Float[Array, "*time keys"]:
         """φ(x) of every head, each of length 1: the product of two keys is how alike values are expected to be."""
         angles = jnp.einsum("...d,hfd->...hf", features, self.frequencies)
-        strengths = jnp.exp(0.5 * jax.nn.log_softmax(self.strengths, axis=-1))
-        strengths = jnp.broadcast_to(strengths, angles.shape)
-        waves = jnp.concatenate([strengths * jnp.cos(angles), strengths * jnp.sin(angles)], axis=-1)
+        amplitudes = jnp.broadcast_to(self._amplitudes, angles.shape)
+        waves = jnp.concatenate([amplitudes * jnp.cos(angles), amplitudes * jnp.sin(angles)], axis=-1)
         return waves.reshape(*features.shape[:-1], self.heads * self.slots)
+
+    @property
+    def _amplitudes(self) -> Float[Array, "heads frequencies"]:
+        return jnp.exp(0.5 * jax.nn.log_softmax(self.strengths, axis=-1))
 
     def initial_state(self) -> LeastSquaresState:
         nothing = jnp.zeros((self.heads, self.slots))
@@ -329,6 +333,23 @@ class LeastSquares(Memory):
             jnp.where(present[-2] > 0, gains[:, -1] / scale[:, -2, None], state.gain),
         )
         return reads, last
+
+    def host_kernel(self) -> HostKernel:
+        heads, count, features = self.frequencies.shape
+        shape = jnp.exp(self.shape)
+        weights = (
+            self.frequencies.transpose(2, 0, 1),
+            self._amplitudes,
+            self._variance,
+            shape,
+            jnp.exp(self.rate),
+            shape * self.rate - gammaln(shape),
+            self.preference,
+            jnp.stack([jnp.exp(self.trust), jnp.float32(Gaussian().smallest)]),
+            *(self.hidden.weight, self.hidden.bias, self.mend.weight, self.mend.bias),
+        )
+        sizes = (heads, count, features, len(self.hidden.bias))
+        return HostKernel("leastsquares", sizes, tuple(np.asarray(weight) for weight in weights))
 
     def trace(self, state: LeastSquaresState) -> MemoryTrace:
         """Slots are features: a head reads by its key, and writes by its gain."""

@@ -384,7 +384,7 @@ def _read(arrays: dict[str, np.ndarray], samples: Any, network: Network, source:
         raise MannError(f"{source} holds a learner that makes no sense: teach it anew.")
     if scaling is not None and not (np.all(scaling.spread > 0) and scaling.size > 0):
         raise MannError(f"{source} holds a learner that makes no sense: teach it anew.")
-    return Learned(scaling, state, pending.astype(np.float32), x, y, int(samples))
+    return Learned(scaling, network.place(state), pending.astype(np.float32), x, y, int(samples))
 
 
 def _in_units(mean: Any, stretched: Any, scaling: Scaling) -> tuple[Any, Any]:

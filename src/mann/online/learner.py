@@ -351,7 +351,7 @@ class OneShotLearner:
             self._probabilities(np.asarray(outputs)[None], before)[0], self._trace(state), self.threshold
         )
 
-    def _learn(self, image: Picture, label: Label) -> tuple[Knowledge, jax.Array, State]:
+    def _learn(self, image: Picture, label: Label) -> tuple[Knowledge, jax.Array | np.ndarray, State]:
         """What the learner knew before the example, and the network's outputs and state at it."""
         example = self._example(image, label)
         with self._lock:

@@ -16,6 +16,7 @@ from mann.errors import MannError
 from mann.files import is_array
 from mann.labels import LabelCode
 from mann.models import Model
+from mann.native.host import HostStep, on_host
 from mann.outputs import Letters
 from mann.trained import Novelty, Trained, with_slots
 
@@ -58,6 +59,7 @@ class Network:
     start: State
     arrays: Leaves  # of the model
     compiled: _Compiled
+    host: HostStep | None  # takes the place of the compiled step, where there is one
     smaller: dict[int, "Network"]  # the same with fewer slots
 
     # Every prediction asks for these: they are made once.
@@ -105,8 +107,10 @@ class Network:
 
     def step(
         self, pixels: Float32[np.ndarray, "pixels"], label: Float32[np.ndarray, "label"], state: State
-    ) -> tuple[jax.Array, State]:
+    ) -> tuple[jax.Array | np.ndarray, State]:
         """One step: the outputs with, last, how familiar the picture is; and the state after it."""
+        if self.host is not None:
+            return self.host(pixels, label, state)
         return self.compiled.step(self.arrays, pixels, label, state)
 
     def steps(
@@ -125,9 +129,17 @@ class Network:
         self, pixels: Float32[np.ndarray, "n pixels"], labels: Float32[np.ndarray, "n label"], state: State
     ) -> State:
         """The state after many pictures, one after the other, each with the label of the one before it."""
+        if self.host is not None:  # mostly faster than unrolled, and no wait for the compiler
+            for x, label in zip(pixels, labels, strict=True):
+                _, state = self.host(x, label, state)
+            return state
         for part in _parts(len(pixels), LENGTHS):
             state = self.compiled.unroll(self.arrays, pixels[part], labels[part], state)
         return state
+
+    def place(self, state: State) -> State:
+        """A state from elsewhere, where `step` finds it quickest."""
+        return state if self.host is None else on_host(state)
 
 
 def compile_network(trained: Trained) -> Network:
@@ -136,7 +148,15 @@ def compile_network(trained: Trained) -> Network:
     leaves, structure = jax.tree.flatten(
         arrays
     )  # taking a module apart in every call takes as long as a step
-    return Network(trained, trained.model.initial_state(), tuple(leaves), _compile(static, structure), {})
+    host, start = trained.model.host_step(), trained.model.initial_state()
+    return Network(
+        trained,
+        start if host is None else on_host(start),
+        tuple(leaves),
+        _compile(static, structure),
+        host,
+        {},
+    )
 
 
 @lru_cache(maxsize=16)
