@@ -48,6 +48,8 @@ def oracle(module, features, labels):
             best = similar.max(initial=-1)
             near = np.argsort(-similar)[: module.neighbours or None]
             odds = np.exp(beta[h] * similar[near])
+            if module.balanced:
+                odds /= [sum((other[1] == pairs[i][1]).all() for other in pairs) for i in near]
             none = np.exp(beta[h] * tau[h])
             blended = sum((o * pairs[i][1] for o, i in zip(odds, near, strict=True)), np.zeros(LABELS))
             blended = blended / (odds.sum() + none)
@@ -70,6 +72,9 @@ def oracle(module, features, labels):
         {"slots": 3, "rules_out": True},
         {"neighbours": 1, "rules_out": True},
         {"heads": 1, "width": FEATURES, "projected": False},
+        {"balanced": True},
+        {"balanced": True, "slots": 64},
+        {"balanced": True, "slots": 2, "neighbours": 1},
     ],
 )
 def test_reads_are_those_of_a_list_of_pairs(fields):
@@ -112,7 +117,10 @@ def network(**fields):
     return build_model(config, Classification(classes=LABELS, length=T), key=jax.random.key(0))
 
 
-@pytest.mark.parametrize("fields", [{}, {"slots": 64}, {"slots": 64, "neighbours": 3}])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"slots": 64}, {"slots": 64, "neighbours": 3}, {"balanced": True}, {"balanced": True, "slots": 64}],
+)
 def test_whole_episodes_at_once_are_the_scan_with_its_gradients(fields):
     """From a wiped memory and from one that is already full of another episode."""
     model = network(**fields)

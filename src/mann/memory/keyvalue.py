@@ -5,6 +5,10 @@ into the oldest slot. The key of x_t, made from the encoded picture alone, is th
 cosine; a softmax over the most similar slots, and over one more place that stands for "none of them", blends
 their values. So nothing but the key is compared, nothing but the value is told, and reading says by itself how
 likely it is that x_t is something new.
+
+A class that was shown three times has three places in that softmax, and is three times as likely before x_t is
+looked at. Balanced, each pair counts by one over the number of pairs with its label: what speaks for a class is
+the mean over its examples, not their sum.
 """
 
 import dataclasses
@@ -15,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from mann.errors import MannError, check_range
 from mann.layers import Linear, normalise
@@ -40,6 +44,8 @@ class KeyValueConfig(KeyConfig, kind="keyvalue"):
     """Read only from so many most similar slots (K); 0 means from all."""
     rules_out: bool = False
     """Also tell which labels the pairs have, as far as "none of them" is likely: what is new has another one."""
+    balanced: bool = False
+    """Every label counts alike, however many of its pairs are held: by the mean over them, not by their sum."""
     initial_strength: float = 10.0
     """Where the key strength β of every head starts."""
     initial_threshold: float = 0.5
@@ -68,6 +74,7 @@ class KeyValueState(NamedTuple):
     written: Float[Array, "slots"]  # which pair a slot holds, counted from 1; 0 for none
     pending: Float[Array, "heads width"]  # the key of x_{t−1}, which waits for its label
     read_weights: Float[Array, "heads slots"]  # kept for the trace
+    alike: Float[Array, "slots"] | None = None  # if balanced: pairs with the label of each, itself among them
 
 
 class KeyValue(Memory):
@@ -82,6 +89,7 @@ class KeyValue(Memory):
     labels: int = eqx.field(static=True)
     neighbours: int = eqx.field(static=True)
     rules_out: bool = eqx.field(static=True)
+    balanced: bool = eqx.field(static=True)
 
     def __init__(self, config: KeyValueConfig, features: int, labels: int, *, key: PRNGKeyArray) -> None:
         self.keys = key_layer(features, config, key=key)
@@ -89,6 +97,7 @@ class KeyValue(Memory):
         self.threshold = jnp.full(config.heads, config.initial_threshold, jnp.float32)
         self.slots, self.width, self.heads, self.labels = config.slots, config.width, config.heads, labels
         self.neighbours, self.rules_out = config.neighbours, config.rules_out
+        self.balanced = config.balanced
 
     @property
     def read_size(self) -> int:
@@ -131,6 +140,7 @@ class KeyValue(Memory):
             jnp.zeros(self.slots),
             jnp.zeros((self.heads, self.width)),
             jnp.zeros((self.heads, self.slots)),
+            jnp.zeros(self.slots) if self.balanced else None,
         )
 
     def __call__(
@@ -151,16 +161,30 @@ class KeyValue(Memory):
         # With the keys from before and the new one apart, so that reading does not wait for writing.
         newest = jnp.sum(now * state.pending, axis=1, keepdims=True)
         similarity = jnp.where(chosen[None], newest, jnp.einsum("hw,shw->hs", now, state.keys))
-        reads, weights = self.read(similarity, values, written[None] > 0)
-        return reads, KeyValueState(put(state.keys, state.pending), values, written, now, weights)
+        alike = None
+        if state.alike is not None:
+            gone = jnp.sum(jnp.where(chosen[:, None], state.values, 0.0), axis=0)
+            fewer = _have(gone, state.values) & (jnp.max(jnp.abs(gone)) > 0)
+            more = _have(label, values) & present
+            alike = jnp.where(more, jnp.sum(more, dtype=jnp.float32), state.alike - fewer.astype(jnp.float32))
+        reads, weights = self.read(similarity, values, written[None] > 0, alike)
+        return reads, KeyValueState(put(state.keys, state.pending), values, written, now, weights, alike)
 
     def read(
         self,
         similarity: Float[Array, "heads places"],
         values: Float[Array, "places label"],
         held: Bool[Array, "1 places"],
+        alike: Float[Array, "places"] | None,
     ) -> tuple[Float[Array, "reads"], Float[Array, "heads places"]]:
-        """What the heads tell, and where they looked."""
+        """What the heads tell, and where they looked.
+
+        Args:
+            similarity: of the key of x_t with those of all places.
+            values: of the places.
+            held: whether a place holds a pair.
+            alike: how many pairs have the label of each, where that counts.
+        """
         similarity = jnp.where(held, similarity, -2.0)  # below every cosine
         best = jnp.max(similarity, axis=-1)
         in_use = jnp.max(jnp.where(held[0][:, None], values, 0.0), axis=0)
@@ -168,7 +192,8 @@ class KeyValue(Memory):
             least = jax.lax.top_k(similarity, self.neighbours)[0][:, -1:]
             held = held & (similarity >= jax.lax.stop_gradient(least))
         beta = jnp.exp(self.strength)[:, None]
-        logits = jnp.where(held, beta * similarity, -jnp.inf)  # in this order: 0 · ∞ has no gradient
+        # In this order: 0 · ∞ has no gradient.
+        logits = jnp.where(held, beta * similarity - crowd(alike, similarity), -jnp.inf)
         logits = jnp.concatenate([beta * self.threshold[:, None], logits], axis=-1)
         weights = jax.nn.softmax(logits, axis=-1)  # the first place: none of them
         blended = weights[:, 1:] @ values
@@ -184,8 +209,11 @@ class KeyValue(Memory):
         return min(self.slots, 1 + int(np.count_nonzero(state.written)))
 
     def crop(self, state: KeyValueState, slots: int) -> KeyValueState:
-        keys, values, written, pending, weights = state
-        return KeyValueState(keys[:slots], values[:slots], written[:slots], pending, weights[:, :slots])
+        keys, values, written, pending, weights, alike = state
+        alike = None if alike is None else alike[:slots]
+        return KeyValueState(
+            keys[:slots], values[:slots], written[:slots], pending, weights[:, :slots], alike
+        )
 
     @property
     def stands_alone(self) -> bool:
@@ -213,7 +241,15 @@ class KeyValue(Memory):
         new = present[None] & (later >= 0) & (later < slots) & jnp.tri(steps, dtype=bool)
         similarity = jnp.einsum("thw,phw->thp", now, keys)
         held = jnp.concatenate([old, new], axis=1)[:, None]
-        reads, weights = jax.vmap(self.read, in_axes=(0, None, 0))(similarity, values, held)
+        alike = None
+        if self.balanced:
+            there = jnp.concatenate([state.written > 0, present])
+            arrives = jnp.concatenate([jnp.zeros(slots, jnp.int32), jnp.arange(steps, dtype=jnp.int32)])
+            leaves = jnp.searchsorted(writes, jnp.concatenate([turn + 1, writes + slots]))
+            alike = _alike_by_step(values, there, arrives, leaves, steps)
+        reads, weights = jax.vmap(self.read, in_axes=(0, None, 0, None if alike is None else 0))(
+            similarity, values, held, alike
+        )
 
         # Where each place is at the end: what was overwritten, or never written, is dropped.
         slot = jnp.concatenate([jnp.arange(slots), order[(writes - 1) % slots]])
@@ -225,7 +261,14 @@ class KeyValue(Memory):
 
         numbers = jnp.max(state.written) + writes.astype(jnp.float32)
         written = settle(jnp.concatenate([state.written, numbers]))
-        last = KeyValueState(settle(keys), settle(values), written, now[-1], settle(weights[-1].T).T)
+        last = KeyValueState(
+            settle(keys),
+            settle(values),
+            written,
+            now[-1],
+            settle(weights[-1].T).T,
+            None if alike is None else settle(alike[-1]),
+        )
         return reads, last
 
     def similarity(
@@ -242,3 +285,42 @@ class KeyValue(Memory):
         newest = (state.written == jnp.max(state.written)) & (state.written > 0)
         contents = jnp.concatenate([state.keys.reshape(self.slots, -1), state.values], axis=-1)
         return MemoryTrace(state.read_weights, newest[None].astype(jnp.float32), None, contents)
+
+
+def _have(label: Float[Array, "label"], values: Float[Array, "places label"]) -> Bool[Array, "places"]:
+    """Which places have a label."""
+    return jnp.max(jnp.abs(values - label[None]), axis=1) < 0.5
+
+
+def crowd(
+    alike: Float[Array, "places"] | None, similarity: Float[Array, "heads places"]
+) -> Float[Array, "heads places"]:
+    """By how many nats a pair counts for less, since others speak for the same label."""
+    if alike is None:
+        return jnp.zeros_like(similarity)
+    return jnp.broadcast_to(jnp.log(jnp.maximum(alike, 1.0))[None], similarity.shape)
+
+
+def _alike_by_step(
+    values: Float[Array, "places label"],
+    there: Bool[Array, "places"],
+    arrives: Int[Array, "places"],
+    leaves: Int[Array, "places"],
+    steps: int,
+) -> Float[Array, "steps places"]:
+    """How many pairs have the label of each place at every step.
+
+    Args:
+        values: of the places.
+        there: whether a place ever holds a pair.
+        arrives: at which step it does.
+        leaves: at which step it no longer does; `steps` for never.
+        steps: of the episode.
+    """
+    squares = jnp.sum(values**2, axis=1)
+    apart = squares[:, None] + squares[None] - 2 * values @ values.T
+    first = jnp.argmax(apart < 0.5, axis=1)  # the first place with the same label stands for all of them
+    one = there.astype(jnp.float32)
+    changes = jnp.zeros((steps, len(values))).at[arrives, first].add(one)
+    changes = changes.at[leaves, first].add(-one, mode="drop")
+    return jax.lax.stop_gradient(jnp.cumsum(changes, axis=0)[:, first])

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from mann.errors import MannError
 from mann.layers import Linear
 from mann.memory.base import pass_on
-from mann.memory.keyvalue import KeyValue, KeyValueConfig
+from mann.memory.keyvalue import KeyValue, KeyValueConfig, crowd
 
 LEAST = 1e-9  # added to a blended label before its logarithm: cosines are never that far apart
 UNKNOWN = 10.0  # how sure it is, in nats, that the first thing of all is new
@@ -60,6 +60,7 @@ class Matching(KeyValue):
         similarity: Float[Array, "1 places"],
         values: Float[Array, "places label"],
         held: Bool[Array, "1 places"],
+        alike: Float[Array, "places"] | None,
     ) -> tuple[Float[Array, "reads"], Float[Array, "1 places"]]:
         best = jnp.max(jnp.where(held, similarity, -2.0), axis=-1)
         some = jnp.any(held)
@@ -67,7 +68,8 @@ class Matching(KeyValue):
             least = jax.lax.top_k(jnp.where(held, similarity, -2.0), self.neighbours)[0][:, -1:]
             held = held & (similarity >= jax.lax.stop_gradient(least))
         # Where nothing is held the softmax is over zeros, and counts for nothing.
-        logits = jnp.where(held | ~some, jnp.exp(self.strength)[:, None] * similarity, -jnp.inf)
+        scaled = jnp.exp(self.strength)[:, None] * similarity - crowd(alike, similarity)
+        logits = jnp.where(held | ~some, scaled, -jnp.inf)
         weights = jnp.where(held, jax.nn.softmax(logits, axis=-1), 0.0)
         new = jnp.where(some, jnp.exp(self.sharpness) * (self.threshold - best), UNKNOWN)
         return jnp.concatenate([jnp.log(weights[0] @ values + LEAST), new]), weights

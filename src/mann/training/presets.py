@@ -79,8 +79,9 @@ def _unknown(
     return _least_squares(task, heads, updates, learning_rate)
 
 
-KEYS = KeyValueConfig(slots=256, width=128, heads=1, projected=False)
-"""What the encoder says is the key: with one more layer, which Muon turns as fast as any other, it learns less."""
+KEYS = KeyValueConfig(slots=256, width=128, heads=1, projected=False, balanced=True)
+"""What the encoder says is the key: with one more layer, which Muon turns as fast as any other, it learns less.
+Labels count alike, however often each was shown."""
 
 
 def _many(
