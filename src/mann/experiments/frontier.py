@@ -8,7 +8,7 @@ import numpy as np
 from mann.experiments.entries import Condition, Entry, Network
 from mann.experiments.experiment import Experiment
 from mann.experiments.networks import with_changes
-from mann.experiments.peers import OURS, TAUGHT, WITHIN, Peer, config, smallest, trained_peer
+from mann.experiments.peers import PEERS, TAUGHT, WITHIN, Peer, config, smallest, trained_peer
 from mann.experiments.records import Record, Records, Table
 from mann.experiments.scales import Scale, at_scale
 from mann.experiments.tables import (
@@ -27,7 +27,7 @@ from mann.training.presets import PRESETS, STARTS
 TITLE = "With an encoder: 5 classes with one-hot labels, 20 with strings"
 TASKS = {"omniglot-5-conv": "5 classes, one-hot", "omniglot-20-strings-conv": "20 classes, strings"}
 LAKE = "trained on Lake's 30 background alphabets"
-WORDS = {OURS: "trained on classes 1 to 1200", LAKE: LAKE}  # where only the classes differ
+WORDS = {PEERS["keyvalue"][0]: "trained on classes 1 to 1200", LAKE: LAKE}  # where only the classes differ
 
 
 def entries(scale: Scale) -> list[Entry]:
@@ -53,8 +53,7 @@ def _few(scale: Scale, seed: int) -> list[Network]:
 
 def _alike(scale: Scale, seed: int) -> list[Peer]:
     """`omniglot-many`, trained on one split or the other and taught characters of one alphabet."""
-    # Every thing is shown once, so that labels count alike in any case.
-    lake = with_changes(config("keyvalue", seed), data__split="lake", model__memory__balanced=False)
+    lake = with_changes(config("keyvalue", seed), data__split="lake")
     tests = (Condition(classes=20, alphabets="across"),)
     return [
         trained_peer("keyvalue", scale, seed),

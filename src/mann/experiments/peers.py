@@ -30,12 +30,13 @@ from mann.teaching import calibrate_novelty, teach_once
 from mann.text import ordinal
 from mann.trained import Trained, load_trained, with_slots
 from mann.training.config import Config
-from mann.training.presets import PRESETS
+from mann.training.presets import KEYS, PRESETS
 
 TITLE = "Peers: what people would take instead of the memory, with the same encoder and data"
-OURS = "key and value memory (ours)"
+OURS = "key and value memory, labels count alike (ours)"
 PEERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "keyvalue": (OURS, {}),
+    "balanced": (OURS, {"memory": KEYS}),
+    "keyvalue": ("the same, every example counts (`omniglot-many`)", {}),
     "prototypes": (
         "online ProtoNet",
         {"controller": NoControllerConfig(), "memory": PrototypesConfig(width=128, projected=False)},
