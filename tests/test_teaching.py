@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import threading
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.metrics import average_precision_score
 
 from mann.cli import main
@@ -14,7 +16,7 @@ from mann.data import Glyphs
 from mann.errors import MannError
 from mann.memory import KeyValueConfig
 from mann.models import ModelConfig, build_model
-from mann.online import OneShotLearner
+from mann.online import OneShotLearner, examples
 from mann.statistics import average_precision
 from mann.tasks import ManyThings
 from mann.teaching import teach_once
@@ -67,6 +69,27 @@ def test_many_pictures_at_once_are_one_at_a_time(trained):
     assert many.predict_many([]) == []
     with pytest.raises(MannError, match="need as many labels"):
         many.learn_many(pictures, ["c0"])
+
+
+def test_pictures_that_take_long_to_prepare_are_prepared_side_by_side(trained, monkeypatch):
+    images = CONFIG.data.load()
+    drawn = [Image.fromarray(picture_of(images, number, 0)).resize((300, 300)) for number in range(4)]
+    learner = OneShotLearner(trained, seed=0)
+    apart = [learner.prepare(picture).pixels for picture in drawn]
+    both, prepare = threading.Barrier(2), examples.prepare_picture
+
+    def wait_for_another(*args, **kwargs):
+        both.wait(timeout=30)  # one after the other would wait in vain
+        return prepare(*args, **kwargs)
+
+    monkeypatch.setattr(examples, "usable_cores", lambda: 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(examples, "prepare_picture", wait_for_another)
+        learner.learn_many(drawn, ["a", "b", "c", "d"])
+    for example, expected in zip(learner.examples, apart, strict=True):  # in order
+        np.testing.assert_array_equal(example.pixels, expected)
+    with pytest.raises(MannError, match=r"no-such\.png"):
+        learner.predict_many([*drawn, "no-such.png"])
 
 
 def test_novelty_can_be_off_on_or_a_threshold(trained):

@@ -25,7 +25,15 @@ from mann.online.answers import (
     label_probabilities,
     worth_asking,
 )
-from mann.online.examples import Example, Keep, Picture, Prepared, check_keep, prepare_picture
+from mann.online.examples import (
+    Example,
+    Keep,
+    Picture,
+    Prepared,
+    check_keep,
+    prepare_picture,
+    prepare_pictures,
+)
 from mann.online.knowledge import Knowledge, check_label
 from mann.online.network import Network, compile_network
 from mann.trained import Trained, load_trained, pretrained_names, with_slots
@@ -228,6 +236,9 @@ class OneShotLearner:
         """
         return prepare_picture(image, name, self._network.trained.config.data)
 
+    def _prepare_many(self, images: Sequence[Picture]) -> list[Prepared]:
+        return prepare_pictures(images, self._network.trained.config.data)
+
     @property
     def format(self) -> PictureFormat:
         """The pictures that its network sees."""
@@ -307,7 +318,7 @@ class OneShotLearner:
     ) -> tuple[list[dict[Label, float]], Float32[np.ndarray, "n outputs"]]:
         """`predict_proba_many`, with the network's outputs and, last, how familiar each picture is."""
         known = self._knowledge
-        pixels = np.stack([self.prepare(image).pixels for image in images])
+        pixels = np.stack([picture.pixels for picture in self._prepare_many(images)])
         outputs = self._network.steps(pixels, known.pending, known.state)
         return self._probabilities(outputs, known), outputs
 
@@ -315,13 +326,14 @@ class OneShotLearner:
         """`learn_one` of each picture with its label, in order, in few compiled calls."""
         if len(images) != len(labels):
             raise MannError(f"{len(images)} pictures need as many labels, not {len(labels)}.")
-        examples = [self._example(image, label) for image, label in zip(images, labels, strict=True)]
+        pictures = self._prepare_many(images)
+        examples = [self._example(picture, label) for picture, label in zip(pictures, labels, strict=True)]
         with self._lock:
             self._knowledge = knowledge.teach(self._network, self._knowledge, examples)
 
     def embed(self, images: Sequence[Picture]) -> Float32[np.ndarray, "n embedding"]:
         """Where the network places pictures, whatever was taught: what is alike to it lies close, by cosine."""
-        return self._network.embed(np.stack([self.prepare(image).pixels for image in images]))
+        return self._network.embed(np.stack([picture.pixels for picture in self._prepare_many(images)]))
 
     def predict_proba_one(self, image: Picture) -> dict[Label, float]:
         """The probability of every label known so far, and that of something new under None. Sums to 1."""
