@@ -507,6 +507,8 @@ class OneShotLearner:
             places = [place for place, one in enumerate(examples) if one is example]
         else:
             places = [example] if -len(examples) <= example < len(examples) else []
+        if not examples:
+            raise MannError("There is no example to take back or change: nothing was taught yet.")
         if not places:
             raise MannError(f"There is no such example among the {len(examples)} in `examples`.")
         return list(examples), places[0]
@@ -560,7 +562,7 @@ class OneShotLearner:
         Raises:
             MannError: if the text is damaged, or holds no learner.
         """
-        return cls._from_content(saved.unpack(*parse_arrays(text), "the JSON"))
+        return cls._from_content(saved.unpack(*parse_arrays(text), "The JSON"))
 
     def __copy__(self) -> "OneShotLearner":
         """One that knows the same and goes its own way; it shares the weights and all that neither will change."""
