@@ -66,7 +66,15 @@ def test_many_pictures_at_once_are_one_at_a_time(trained):
     for chances, picture in zip(many.predict_proba_many(pictures), pictures, strict=True):
         assert chances == pytest.approx(one.predict_proba_one(picture), abs=1e-5)
     assert many.predict_many(pictures) == [one.predict_one(picture) for picture in pictures]
+    assert many.predict_many(iter(pictures)) == many.predict_many(pictures)
     assert many.predict_many([]) == []
+    assert many.embed([]).shape == (0, many.embed(pictures).shape[1])
+    again = OneShotLearner(trained, seed=3)
+    again.learn_many(iter(pictures[:2]), iter(["c0", "c1"]))
+    assert again.labels == ("c0", "c1")
+    for single in ("one.png", many.prepare(pictures[0])):
+        with pytest.raises(MannError, match="a list of pictures"):
+            many.predict_many(single)
     with pytest.raises(MannError, match="need as many labels"):
         many.learn_many(pictures, ["c0"])
 

@@ -189,7 +189,8 @@ def _decode(
     except UnidentifiedImageError:
         raise MannError(f"Cannot use {name}: it is not a readable image ({KINDS}).") from None
     except Exception as error:  # a decoder may raise anything at all on a damaged file
-        raise MannError(f"Cannot use {name}: it is not a readable image ({error}).") from None
+        reason = getattr(error, "strerror", None) or error  # of a file that is not there, without a number
+        raise MannError(f"Cannot use {name}: it is not a readable image ({reason}).") from None
     raise _too_large(name)
 
 

@@ -72,6 +72,9 @@ def prepare_picture(
     if isinstance(image, Prepared):
         return image
     array = np.asarray(image) if isinstance(image, jax.Array) else image
+    if not isinstance(array, str | Path | Image.Image | np.ndarray):
+        kind = type(array).__name__
+        raise MannError(f"Cannot use {name}: it is of the type {kind}, not a path, a PIL image or an array.")
     picture = data.picture(array, name)
     return Prepared(downscale(picture, data.side, data.has_paper), picture)
 
