@@ -1,8 +1,12 @@
-"""How much faster `learn_many` and `predict_many` are than single calls: python benchmarks/many.py
+"""How much faster `learn_many` and `predict_many` are than single calls: python benchmarks/many.py [PRECISION]
 
-Processor time of both per picture, in turns, the least of several rounds: for prepared pictures, arrays and files.
+Processor time and time of day of both per picture, in turns, medians of several rounds: for prepared pictures, for
+drawings of 105×105 pixels as arrays and files, and for pictures of 300×300, whose ink has to be found. The time of
+day says something only on a quiet machine: `predict_many` takes all cores, single calls take one.
 """
 
+import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -10,13 +14,15 @@ from pathlib import Path
 
 from PIL import Image
 
-from mann import Glyphs, OneShotLearner
+from mann import Glyphs, OneShotLearner, load_trained
+from mann.online.learner import default_model
+from mann.trained import with_precision
 
 CLASSES, DRAWINGS, ROUNDS = 64, 4, 8
 
 
-def main() -> None:
-    parent = OneShotLearner.from_pretrained()
+def main(precision: str) -> None:
+    parent = OneShotLearner(with_precision(load_trained(default_model()), precision))
     images = Glyphs(classes=CLASSES).load().images[:, :DRAWINGS]
     labels = [label for label in range(CLASSES) for _ in range(DRAWINGS)]
     pictures = list(255 * images.reshape(-1, *images.shape[2:]))
@@ -43,23 +49,32 @@ def main() -> None:
         files = [Path(folder, f"{number}.png") for number in range(len(pictures))]
         for file, picture in zip(files, pictures, strict=True):
             Image.fromarray(picture).save(file)
-        for kind, given in (("prepared", prepared), ("arrays", pictures), ("files", files)):
+        large = [Image.fromarray(picture).resize((300, 300)) for picture in pictures]
+        kinds = {"prepared": prepared, "arrays": pictures, "files": files, "300×300": large}
+        for kind, given in kinds.items():
             for name, (single, together) in calls.items():
-                one, many = (1e3 * seconds / len(given) for seconds in measure(single, together, given))
-                print(f"{name:8}{kind:9} single {one:.2f} ms   many {many:.2f} ms   × {one / many:.1f}")
+                (one, one_day), (many, many_day) = measure(single, together, given)
+                print(
+                    f"{name:8}{kind:9} processor: single {one:5.2f} ms, many {many:5.2f} ms, × {one / many:4.1f}"
+                    f"   time of day: {one_day:5.2f} ms, {many_day:5.2f} ms, × {one_day / many_day:4.1f}",
+                    flush=True,
+                )
 
 
-def measure(one: Callable, two: Callable, given: list) -> list[float]:
-    """The least processor time of each, in turns."""
-    best = [float("inf"), float("inf")]
+def measure(one: Callable, two: Callable, given: list) -> list[tuple[float, float]]:
+    """Milliseconds per picture of each, in turns: of the processor, and of the day."""
+    taken: list[list[tuple[float, float]]] = [[], []]
     for round_ in range(ROUNDS + 1):
-        for place, call in enumerate((one, two)):
-            began = time.process_time()
+        for times, call in zip(taken, (one, two), strict=True):
+            began, day = time.process_time(), time.perf_counter()
             call(given)
             if round_:  # the first one compiles
-                best[place] = min(best[place], time.process_time() - began)
-    return best
+                times.append((time.process_time() - began, time.perf_counter() - day))
+    return [
+        tuple(1e3 * statistics.median(part) / len(given) for part in zip(*times, strict=True))
+        for times in taken
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2] or ["float32"])

@@ -377,3 +377,23 @@ def test_a_label_is_worth_asking_for_where_a_mistake_is_more_probable_than_its_c
     for cost in (-0.1, 1.1, float("nan")):
         with pytest.raises(MannError, match="cost of a request"):
             learner.ask_one(other, cost=cost)
+
+
+def test_what_is_no_picture_is_named_without_the_words_of_a_decoder(tmp_path):
+    """In a process of its own: here the types of arguments are checked before the learner sees them."""
+    program = """
+from mann import MannError
+from mann.online import prepare_picture
+for wrong in (None, [[0, 1], [1, 0]], b"bytes", 5, "none.png"):
+    try:
+        prepare_picture(wrong)
+    except MannError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    kinds = ("NoneType", "list", "bytes", "int")
+    sentence = "Cannot use the image: it is of the type {}, not a path, a PIL image or an array."
+    assert done.stdout.splitlines() == [
+        *map(sentence.format, kinds),
+        "Cannot use none.png: it is not a readable image (No such file or directory).",
+    ]

@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import threading
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.metrics import average_precision_score
 
 from mann.cli import main
@@ -14,7 +16,7 @@ from mann.data import Glyphs
 from mann.errors import MannError
 from mann.memory import KeyValueConfig
 from mann.models import ModelConfig, build_model
-from mann.online import OneShotLearner
+from mann.online import OneShotLearner, examples
 from mann.statistics import average_precision
 from mann.tasks import ManyThings
 from mann.teaching import teach_once
@@ -64,9 +66,38 @@ def test_many_pictures_at_once_are_one_at_a_time(trained):
     for chances, picture in zip(many.predict_proba_many(pictures), pictures, strict=True):
         assert chances == pytest.approx(one.predict_proba_one(picture), abs=1e-5)
     assert many.predict_many(pictures) == [one.predict_one(picture) for picture in pictures]
+    assert many.predict_many(iter(pictures)) == many.predict_many(pictures)
     assert many.predict_many([]) == []
+    assert many.embed([]).shape == (0, many.embed(pictures).shape[1])
+    again = OneShotLearner(trained, seed=3)
+    again.learn_many(iter(pictures[:2]), iter(["c0", "c1"]))
+    assert again.labels == ("c0", "c1")
+    for single in ("one.png", many.prepare(pictures[0])):
+        with pytest.raises(MannError, match="a list of pictures"):
+            many.predict_many(single)
     with pytest.raises(MannError, match="need as many labels"):
         many.learn_many(pictures, ["c0"])
+
+
+def test_pictures_that_take_long_to_prepare_are_prepared_side_by_side(trained, monkeypatch):
+    images = CONFIG.data.load()
+    drawn = [Image.fromarray(picture_of(images, number, 0)).resize((300, 300)) for number in range(4)]
+    learner = OneShotLearner(trained, seed=0)
+    apart = [learner.prepare(picture).pixels for picture in drawn]
+    both, prepare = threading.Barrier(2), examples.prepare_picture
+
+    def wait_for_another(*args, **kwargs):
+        both.wait(timeout=30)  # one after the other would wait in vain
+        return prepare(*args, **kwargs)
+
+    monkeypatch.setattr(examples, "usable_cores", lambda: 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(examples, "prepare_picture", wait_for_another)
+        learner.learn_many(drawn, ["a", "b", "c", "d"])
+    for example, expected in zip(learner.examples, apart, strict=True):  # in order
+        np.testing.assert_array_equal(example.pixels, expected)
+    with pytest.raises(MannError, match=r"no-such\.png"):
+        learner.predict_many([*drawn, "no-such.png"])
 
 
 def test_novelty_can_be_off_on_or_a_threshold(trained):

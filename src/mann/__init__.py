@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from mann.trained import load_trained as load_trained
     from mann.trained import pretrained_names as pretrained_names
     from mann.trained import save_trained as save_trained
+    from mann.trained import with_precision as with_precision
     from mann.trained import with_slots as with_slots
     from mann.training.config import Config as Config
     from mann.training.config import CurriculumConfig as CurriculumConfig
@@ -124,7 +125,7 @@ _NAMES = {
     "mann.runtime": "prepare_jax use_devices",
     "mann.tasks": "Asking Classification ManyThings Regression Roaming Task UnknownFunctions",
     "mann.teaching": "TaughtOnce teach_once",
-    "mann.trained": "Trained load_trained pretrained_names save_trained with_slots",
+    "mann.trained": "Trained load_trained pretrained_names save_trained with_precision with_slots",
     "mann.training.config": "Config CurriculumConfig",
     "mann.training.display": "Observer",
     "mann.training.loop": "resume train",

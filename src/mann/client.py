@@ -4,6 +4,8 @@ import base64
 import http.client
 import io
 import json
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -11,10 +13,12 @@ from urllib.parse import quote, urlsplit
 from mann.errors import MannError
 
 SECONDS = 60.0  # that an answer may take
+AT_ONCE = 64  # pictures that a server takes in one request
+WRITABLE = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")  # modes of PIL that a PNG has
 
 
 class Client:
-    """A server of learners.
+    """A server of learners. Threads may share it: their requests go one after the other.
 
     Args:
         address: such as `http://127.0.0.1:8000`.
@@ -27,13 +31,21 @@ class Client:
     """
 
     def __init__(self, address: str = "http://127.0.0.1:8000", token: str = "") -> None:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise MannError(f"{address!r} is no address of a server: give one such as http://127.0.0.1:8000.")
+        if not (token.isascii() and token.isprintable()):
+            raise MannError("A token is printable ASCII: copy a line of the server's file of tokens.")
+        try:
+            parts = urlsplit(address)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("not of this kind")
+            kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+            self._connection = kind(parts.hostname, parts.port, timeout=SECONDS)
+        except ValueError:  # also what `urlsplit` says of a port that is none
+            raise MannError(
+                f"{address!r} is no address of a server: give one such as http://127.0.0.1:8000."
+            ) from None
         self.address = f"{parts.scheme}://{parts.netloc}"
         self._token = token
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.netloc, timeout=SECONDS)
+        self._lock = threading.Lock()  # two requests in one connection would take each other's answers
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request, and return the answer.
@@ -46,10 +58,26 @@ class Client:
         Raises:
             MannError: with the server's sentence if it refuses, or if it does not answer.
         """
-        content = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
+        try:
+            content = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
+        except (TypeError, ValueError) as error:
+            raise MannError(f"This cannot be sent as JSON, where labels are text: {error}.") from None
         headers = {"content-type": "application/json"} if content is not None else {}
         if self._token:
             headers["authorization"] = f"Bearer {self._token}"
+        with self._lock:
+            status, answer = self._send(method, path, content, headers)
+        try:
+            content_ = json.loads(answer)
+        except ValueError:
+            raise MannError(f"{self.address} is no server of mann: it answered {status}.") from None
+        if status >= 400:
+            raise MannError(str(content_.get("error", f"The server answered {status}.")))
+        return content_
+
+    def _send(
+        self, method: str, path: str, content: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
         for retry in (True, False):
             fresh = self._connection.sock is None
             try:
@@ -61,20 +89,13 @@ class Client:
                 continue
             try:
                 response = self._connection.getresponse()
-                answer = response.read()
-                break
+                return response.status, response.read()
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
                 # An idle connection that the server closed has taken nothing of it.
                 if fresh or not retry or not isinstance(error, http.client.RemoteDisconnected):
                     raise MannError(f"{self.address} did not answer: {error}.") from None
-        try:
-            content_ = json.loads(answer)
-        except ValueError:
-            raise MannError(f"{self.address} is no server of mann: it answered {response.status}.") from None
-        if response.status >= 400:
-            raise MannError(str(content_.get("error", f"The server answered {response.status}.")))
-        return content_
+        raise AssertionError("the second try returns or raises")
 
     def create(self, name: str = "", novelty: bool | float = True) -> "RemoteLearner":
         """A new learner that knows nothing.
@@ -120,6 +141,9 @@ class RemoteLearner:
     def __init__(self, server: Client, key: str) -> None:
         self.id, self._server = key, server
 
+    def __repr__(self) -> str:
+        return f"RemoteLearner({self._server.address!r}, {self.id!r})"
+
     def _ask(self, action: str, **body: Any) -> Any:
         return self._server.ask("POST", f"/v1/learners/{quote(self.id, safe='')}/{action}", body)
 
@@ -140,6 +164,17 @@ class RemoteLearner:
         """Show one example; it is kept when this returns."""
         self._ask("learn", image=_encode(image), label=label)
 
+    def learn_many(self, images: Sequence[Any], labels: Sequence[str]) -> None:
+        """`learn_one` of each picture with its label, in order, in as few requests as the server allows.
+
+        What a refused request holds is not learned, what went before it is.
+        """
+        if len(images) != len(labels):
+            raise MannError(f"{len(images)} pictures need as many labels, not {len(labels)}.")
+        for part in _parts(len(images)):
+            pairs = zip(images[part], labels[part], strict=True)
+            self._ask("learn", examples=[{"image": _encode(image), "label": label} for image, label in pairs])
+
     def predict_one(self, image: Any) -> str | None:
         """The most probable label; None for something new."""
         return self.predict_proba_one(image)["label"]
@@ -148,10 +183,13 @@ class RemoteLearner:
         """The label, its probability, that of something new, and the most probable labels."""
         return self._ask("predict", image=_encode(image))["predictions"][0]
 
-    def predict_many(self, images: list[Any]) -> list[str | None]:
-        """`predict_one` of each picture, in one request; at most 64 of them."""
-        predictions = self._ask("predict", images=[_encode(image) for image in images])["predictions"]
-        return [one["label"] for one in predictions]
+    def predict_many(self, images: Sequence[Any]) -> list[str | None]:
+        """`predict_one` of each picture, in as few requests as the server allows."""
+        return [
+            one["label"]
+            for part in _parts(len(images))
+            for one in self._ask("predict", images=list(map(_encode, images[part])))["predictions"]
+        ]
 
     def forget(self, label: str) -> None:
         """Take back every example of a label."""
@@ -160,6 +198,10 @@ class RemoteLearner:
     def rename(self, old: str, new: str) -> None:
         """Call a label by another name."""
         self._ask("rename", label=old, to=new)
+
+    def relabel(self, number: int, label: str) -> None:
+        """Give one example, by its number from 1, another label."""
+        self._ask("relabel", example=number, label=label)
 
     def unlearn_one(self, number: int | None = None) -> None:
         """Take back one example by its number from 1, or the last."""
@@ -174,18 +216,32 @@ class RemoteLearner:
         self._server.ask("DELETE", f"/v1/learners/{quote(self.id, safe='')}")
 
 
+def _parts(count: int) -> Iterator[slice]:
+    return (slice(start, start + AT_ONCE) for start in range(0, count, AT_ONCE))
+
+
 def _encode(image: Any) -> str:
+    """A picture as a file in base64: as it is, or as a PNG."""
     if isinstance(image, str | Path):
         try:
             content = Path(image).read_bytes()
-        except OSError as error:
-            raise MannError(f"Could not read {image}: {error.strerror}.") from None
-    elif isinstance(image, bytes):
-        content = image
+        except (OSError, ValueError) as error:  # a name with a zero in it is a ValueError
+            raise MannError(f"Could not read {image}: {getattr(error, 'strerror', error)}.") from None
     else:
-        from PIL import Image
-
-        file = io.BytesIO()
-        (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(file, "PNG")
-        content = file.getvalue()
+        content = image if isinstance(image, bytes) else _png(image)
     return base64.b64encode(content).decode()
+
+
+def _png(image: Any) -> bytes:
+    import numpy as np
+    from PIL import Image
+
+    from mann.data.decode import as_bytes
+
+    if isinstance(image, Image.Image) and image.mode not in ("I", "F"):  # these two are numbers of any range
+        picture = image if image.mode in WRITABLE else image.convert("RGB")
+    else:
+        picture = Image.fromarray(as_bytes(np.asarray(image), "the picture"))
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue()

@@ -240,7 +240,7 @@ def dump_arrays(arrays: dict[str, np.ndarray], description: dict[str, Any]) -> s
     return json.dumps(content)
 
 
-def parse_arrays(text: str | bytes, source: str = "the JSON") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def parse_arrays(text: str | bytes, source: str = "The JSON") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read what `dump_arrays` gave; raises `Damaged` if the digest does not match."""
     if len(text) > MOST_JSON:
         raise MannError(f"{source} is too long: at most {MOST_JSON // 2**20} MiB are read.")
@@ -256,8 +256,8 @@ def parse_arrays(text: str | bytes, source: str = "the JSON") -> tuple[dict[str,
         if _digest(arrays, description) != expected:
             raise Damaged(f"{source} is damaged: its content does not match its digest.")
         return arrays, json.loads(description)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{source} is damaged or was not written by mann: {type(error).__name__}.") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise Damaged(f"{source} is damaged, or was not written by mann.") from None
 
 
 JSON_FORMAT = "mann arrays 1"

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image, ImageFilter
+from scipy import ndimage
 
-from mann.data.ink import normalise_image
+from mann.data.images import SIDE
+from mann.data.ink import STROKE, _redraw, normalise_image
 from mann.errors import MannError
 from tests.photographs import CONDITIONS, SHAPES, Camera
 
@@ -388,3 +390,20 @@ def test_the_ink_of_a_picture_is_a_picture_with_that_ink() -> None:
     for seed, photograph in enumerate(CONDITIONS.values()):
         ink = normalise_image(photograph(Camera(seed, width=500), SHAPES["key"]))
         np.testing.assert_array_equal(normalise_image(ink), ink)
+
+
+@pytest.mark.parametrize("thickness", [1, 4, 9, 40])
+@pytest.mark.parametrize("place", [(0.2, 0.3), (0.0, 0.0)])
+def test_strokes_are_redrawn_as_by_distances_over_the_whole_picture(thickness, place):
+    """Only the surroundings of the ink are measured, and paper only where strokes become wider: twice as quick."""
+    side = 3 * SIDE
+    mask = np.zeros((side, side), bool)
+    top, left = (int(part * side) for part in place)
+    mask[top : top + 170, left : left + thickness] = True
+    mask[top + 160 - thickness : top + 160, left : left + 200] = True
+    inside, outside = (ndimage.distance_transform_edt(part) - 0.5 for part in (mask, ~mask))
+    width = 4 * inside[mask].mean() / 3
+    change = 0 if width > 2 * STROKE[1] else 3 * (np.clip(width, *STROKE) - width) / 2
+    cover = np.clip(np.where(mask, inside, -outside) + change + 0.5, 0, 1)
+    expected = Image.fromarray(np.rint(255 * cover).astype(np.uint8)).reduce(3)
+    np.testing.assert_array_equal(_redraw(mask), np.asarray(expected))

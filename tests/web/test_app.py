@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mann.errors import MannError
 from mann.online.page import to_levels
 from mann.web import sessions
 from mann.web.results import choose_results
@@ -295,6 +296,9 @@ def test_what_ships_is_shown_in_the_papers_order(serve, tmp_path, monkeypatch):
     (tmp_path / "results" / "table1").mkdir()
     (tmp_path / "results" / "table1" / "table.json").write_text("{}")
     assert choose_results("") == Path("results")
+    with pytest.raises(MannError, match="no folder other with results"):
+        choose_results("other")
+    Path("other").mkdir()
     assert choose_results("other") == Path("other")
 
 

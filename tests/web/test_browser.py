@@ -207,6 +207,7 @@ def mend(page, folder: Path, *, saves: bool = True) -> Path:
         expect(rows).to_have_count(2)
         expect(page.locator("#note")).to_contain_text("2 symbols")
         page.click("#note button")
+        open_asks_first(page, file)
     paste(page, "wheel", "paste")
     expect(guess).to_have_text("wheel")
     paste(page, "cross", "drop")
@@ -214,6 +215,23 @@ def mend(page, folder: Path, *, saves: bool = True) -> Path:
     page.click("#undo")
     expect(guess).to_have_text("…")
     return file
+
+
+def open_asks_first(page, file: Path) -> None:
+    """A file that is opened by mistake would cost all that was taught, here a symbol more than is in the file."""
+    rows, dialog = page.locator("#symbols tbody tr"), page.locator("#open-dialog")
+    teach(page, "zigzag", "zigzag")
+    for choice, count in (("Keep what is here", 3), ("Escape", 3), ("Open", 2)):
+        page.set_input_files("#file", file)
+        expect(dialog).to_contain_text(f"Open “{file.name}”?")
+        expect(dialog).to_contain_text("the place of all 3 symbols learned here")
+        if choice == "Escape":
+            page.keyboard.press("Escape")
+        else:
+            dialog.get_by_role("button", name=choice, exact=True).click()
+        expect(dialog).to_be_hidden()
+        expect(rows).to_have_count(count)
+    page.click("#note button")
 
 
 def ask_when_unsure(page) -> None:

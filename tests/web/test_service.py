@@ -5,6 +5,7 @@ import copy
 import io
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
@@ -401,6 +402,62 @@ def test_the_client(service, tmp_path, learner):
     remote.delete()
     server.close()
     stranger.close()
+
+
+def test_the_client_sends_pictures_of_every_kind_and_says_what_it_cannot_send(service):
+    """As `OneShotLearner` takes them: levels, bits, floats, deep integers, and colours that a PNG does not have."""
+    ring, cross = (np.asarray(DRAWINGS[symbol][1].convert("L")) for symbol in ("ring", "cross"))
+    with Client(service.address, TOKEN) as server:
+        remote = server.create("kinds")
+        remote.learn_many([DRAWINGS["ring"][0], DRAWINGS["cross"][0]], ["ring", "cross"])
+        assert repr(remote) == f"RemoteLearner({service.address!r}, {remote.id!r})"
+        kinds = [
+            ring / 255,
+            ring < 128,
+            (ring < 128).astype(np.uint8),
+            ring.astype(int),
+            257 * ring.astype(np.uint16),
+        ]
+        kinds += [ring[..., None], np.stack([ring] * 3, axis=-1), Image.fromarray(ring).convert("CMYK")]
+        kinds += [Image.fromarray(ring).convert(mode) for mode in ("F", "I", "1", "LA", "P", "YCbCr")]
+        assert remote.predict_many(kinds) == ["ring"] * len(kinds)
+        assert (
+            remote.predict_many([ring, cross] * 40) == ["ring", "cross"] * 40
+        )  # more than one request takes
+        assert remote.predict_many([]) == []
+        remote.relabel(2, "plus")
+        assert remote.labels == ("ring", "plus")
+        for call, match in (
+            (lambda: remote.predict_one(None), "Cannot use the picture"),
+            (lambda: remote.predict_one(np.full((5, 5), np.nan)), "NaN"),
+            (lambda: remote.predict_one(np.zeros((0, 5))), "empty"),
+            (lambda: remote.predict_one("a\0b"), "Could not read"),
+            (lambda: server.ask("POST", "/v1/learners", {"name": b"bytes"}), "labels are text"),
+            (lambda: server.ask("POST", "/v1/learners", {"seed": np.int64(3)}), "labels are text"),
+            (lambda: remote.learn_many([ring], []), "need as many labels"),
+            (lambda: Client("http://127.0.0.1:port"), "no address"),
+            (lambda: Client("http://127.0.0.1:99999"), "no address"),
+            (lambda: Client("http://[::1"), "no address"),
+            (lambda: Client(service.address, "a\nb"), "printable ASCII"),
+        ):
+            with pytest.raises(MannError, match=match):
+                call()
+        remote.unlearn_one()
+        remote.unlearn_one()
+        with pytest.raises(MannError, match="nothing was taught yet"):
+            remote.unlearn_one()
+        remote.delete()
+
+
+def test_threads_that_share_a_client_get_their_own_answers(service):
+    with Client(service.address, TOKEN) as server:
+        remote = server.create("threads")
+        remote.learn_many([DRAWINGS[symbol][0] for symbol in ("ring", "cross")], ["ring", "cross"])
+        with ThreadPoolExecutor(4) as threads:
+            asked = ["ring", "cross"] * 20
+            answers = list(threads.map(lambda symbol: remote.predict_one(DRAWINGS[symbol][1]), asked))
+        assert answers == asked
+        remote.delete()
 
 
 def test_many_teach_one_learner_at_once(client, service):

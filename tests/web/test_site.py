@@ -252,6 +252,7 @@ def test_taught_mended_kept_saved_and_opened(page, tmp_path):
     for content in ("", "[]", "{}", '{"format": "x"}', json.dumps(damaged)):
         wrong.write_text(content)
         page.set_input_files("#file", wrong)
+        page.click("#open-dialog button[value=open]")
         expect(page.locator("#error")).to_contain_text("was not saved by the playground")
         page.click("#error button")
     expect(page.locator("#symbols tbody tr")).to_have_count(2)
@@ -300,6 +301,7 @@ def test_what_was_kept_for_another_network_is_scaled_as_in_python(page, tmp_path
     content["examples"][0]["pixels"] = base64.b64encode(levels[1:]).decode()
     file.write_text(json.dumps(content))
     page.set_input_files("#file", file)
+    page.click("#open-dialog button[value=open]")
     expect(page.locator("#error")).to_contain_text("pictures are of another kind")
 
 

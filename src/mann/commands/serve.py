@@ -48,7 +48,7 @@ class Arguments:
     browser: bool = True
     """Open the page in your browser."""
     model: str = ""
-    """The model to play with: a shipped name, a run folder, or a file; empty: the one with string labels."""
+    """The model to play with: a shipped name, a run folder, or a file; empty: omniglot-many."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the products in that model; auto: bfloat16 where the processor has it, which is faster, else float32."""
     results: str = ""

@@ -87,6 +87,13 @@ def read_colours(
     return np.asarray(whole.reduce(_reduction(whole.size)))
 
 
+def as_bytes(array: np.ndarray, name: str = "the image") -> UInt8[np.ndarray, "rows columns *channels"]:
+    """An array that `read_grey` takes as one of levels from 0 to 255, to be written to a file by PIL."""
+    values = _unit_values(array, name)
+    levels = np.rint(255 * values).astype(np.uint8)
+    return levels[..., 0] if levels.shape[2] == 1 else levels
+
+
 def plain_grey(
     image: Image.Image | np.ndarray | str | Path, side: int, name: str = "the image"
 ) -> Image.Image | None:
@@ -182,7 +189,8 @@ def _decode(
     except UnidentifiedImageError:
         raise MannError(f"Cannot use {name}: it is not a readable image ({KINDS}).") from None
     except Exception as error:  # a decoder may raise anything at all on a damaged file
-        raise MannError(f"Cannot use {name}: it is not a readable image ({error}).") from None
+        reason = getattr(error, "strerror", None) or error  # of a file that is not there, without a number
+        raise MannError(f"Cannot use {name}: it is not a readable image ({reason}).") from None
     raise _too_large(name)
 
 

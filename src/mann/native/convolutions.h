@@ -20,6 +20,7 @@
 #include "config.h"
 #include "parallel.h"
 #include "tiles.h"
+#include "winograd.h"
 
 namespace mann {
 
@@ -51,6 +52,7 @@ struct Grid {
   Pairs outputs{};     // of each place of the input: places of the output and their neighbours' numbers
   Pairs both{};        // of each neighbour: places of the input and of the output
   Pairs seen_alone{};  // `inputs` of the first place, where the input has a border of zeros
+  Pairs first{{{0, 0}}, {1}};  // a product of two matrices alone
 
   // One for each kind, made when it is first asked for: that takes as long as a picture.
   static std::shared_ptr<const Grid> get(int64_t side, int64_t stride, bool apart) {
@@ -107,6 +109,12 @@ struct Convolution {
   int64_t width() const { return round_up(depth(), 16); }                     // or padded so many
   int64_t size() const { return places * places * maps; }
 
+  // Whether minimal filtering saves a third of the products, borders considered: its transforms cost something too.
+  bool worth_filtering() const {
+    const int64_t across = winograd::blocks(places);
+    return stride == 1 && !apart() && 3 * winograd::kPoints * across * across < 2 * grid->inputs.ends.back();
+  }
+
   // x (side, side, from) of one picture, with a border of zeros.
   void bordered(const float* x, float* to) const {
     const int64_t row = side * from;
@@ -121,6 +129,7 @@ struct Stack {
   int64_t pictures = 0, inputs = 0, weights = 0, biases = 0;
   int64_t values = 0;  // of all layers but the first, whose values are computed again: that is faster than to store them
   bool bfloat16 = false, tiled = false;
+  bool filtered = false;  // layers that are worth it by minimal filtering
 
   std::string read(Attributes& attributes) {
     pictures = attributes.size("pictures"), bfloat16 = attributes.size("bfloat16");
@@ -323,6 +332,26 @@ class Convolutions {
     }
   }
 
+  // The weights as `forward` takes them; `to` has room for so many numbers.
+  int64_t prepared_weights() const {
+    int64_t count = 0;
+    for (const auto& layer : stack_.layers)
+      count += (filters(layer) ? winograd::kPoints : 9 * stack_.bfloat16) * layer.from * layer.maps;
+    return count;
+  }
+  Kernels prepare(const Kernels& weights, float* to) const {
+    if (stack_.bfloat16) return pack(weights, to), split(to);
+    Kernels ready = weights;
+    for (size_t n = 0; n < stack_.layers.size(); ++n) {
+      const Convolution& layer = stack_.layers[n];
+      if (!filters(layer)) continue;
+      winograd::prepare_weights(layer.from, layer.maps, weights[n], to);
+      ready[n] = to;
+      to += winograd::kPoints * layer.from * layer.maps;
+    }
+    return ready;
+  }
+
   // N pictures. values: the normalised values of all layers but the first, for each layer (places, N, maps);
   // moments: mean and 1 / standard deviation of each layer for each picture.
   void forward(int64_t N, const float* pictures, const Kernels& packed, const float* biases, float* values,
@@ -413,6 +442,7 @@ class Convolutions {
 
   void multiply(const Convolution& layer, int64_t N, const float* x, const float* packed, float* z,
                 float* scratch) const {
+    if (filters(layer)) return filter(layer, N, x, packed, z);
     products(layer, [&](auto kind) {
       if (N > 1 || std::is_same_v<decltype(kind), Products<Tiled>>)
         return kind.forward(layer, N, kind.rows(N * layer.seen() * layer.depth(), x, scratch), packed, z);
@@ -422,6 +452,21 @@ class Convolutions {
       layer.bordered(x, bordered);
       kind.forward_one(layer, kind.rows(size, bordered, other), packed, z);
     });
+  }
+
+  bool filters(const Convolution& layer) const { return stack_.filtered && layer.worth_filtering(); }
+
+  // `multiply` by minimal filtering, a line of blocks at a time: what it needs stays in the cache.
+  static void filter(const Convolution& layer, int64_t N, const float* x, const float* weights, float* z) {
+    const int64_t rows = winograd::blocks(layer.places) * N, from = layer.from, maps = layer.maps;
+    Buffer seen(winograd::kPoints * rows * from, false), multiplied(winograd::kPoints * rows * maps, false);
+    for (int64_t line = 0; line < winograd::blocks(layer.places); ++line) {
+      winograd::prepare_line(line, layer.side, N, from, x, seen);
+      for (int64_t p = 0; p < winograd::kPoints; ++p)
+        multiply_pairs<Float32>(layer.grid->first, 0, rows, from, maps, seen + p * rows * from, 0, from, 1,
+                                weights + p * from * maps, 0, maps, multiplied + p * rows * maps, maps, false);
+      winograd::finish_line(line, layer.side, N, maps, multiplied, z);
+    }
   }
 
   // Call work(n, m, i) for every vector of an array (places, N, maps), in the order of memory: that of picture n with

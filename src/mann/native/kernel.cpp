@@ -427,10 +427,11 @@ ffi::Error convolutions_forward(ffi::ThreadPool pool, ffi::Dictionary attributes
   const Out outputs = next.out(P, stack.outputs()), values = next.out(P, recorded ? stack.values : 0),
             moments = next.out(P, recorded ? 2 * L : 0);
   if (const auto error = next.error(); error.failure()) return error;
+  // Transforming the weights takes as long as a picture or two, and a gradient wants what was recorded to be exact.
+  stack.filtered = !recorded && !stack.bfloat16 && P >= kPictures;
   const Convolutions convolutions(stack);
-  Buffer packed(stack.bfloat16 ? stack.weights : 0, false), biases(stack.biases, false);
-  if (stack.bfloat16) convolutions.pack(given.weights, packed);
-  const Kernels ready = stack.bfloat16 ? convolutions.split(packed) : given.weights;
+  Buffer prepared(convolutions.prepared_weights(), false), biases(stack.biases, false);
+  const Kernels ready = convolutions.prepare(given.weights, prepared);
   given.join_biases(stack, biases);
   for_pictures(pool, stack, [&](int64_t first, int64_t rows, int64_t) {
     Buffer value(recorded ? 0 : rows * stack.values, false), moment(rows * 2 * L, false);

@@ -1,6 +1,9 @@
 """Pictures as a network sees them, and what a learner keeps of the examples that it was shown."""
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -10,9 +13,11 @@ from jaxtyping import Float32, UInt8
 from PIL import Image
 
 from mann.data import DataConfig, Omniglot
+from mann.data.images import SIDE
 from mann.data.render import downscale
 from mann.errors import MannError
 from mann.online.answers import Label
+from mann.runtime import usable_cores
 
 
 class Prepared(NamedTuple):
@@ -67,5 +72,25 @@ def prepare_picture(
     if isinstance(image, Prepared):
         return image
     array = np.asarray(image) if isinstance(image, jax.Array) else image
+    if not isinstance(array, str | Path | Image.Image | np.ndarray):
+        kind = type(array).__name__
+        raise MannError(f"Cannot use {name}: it is of the type {kind}, not a path, a PIL image or an array.")
     picture = data.picture(array, name)
     return Prepared(downscale(picture, data.side, data.has_paper), picture)
+
+
+def prepare_pictures(images: Sequence[Picture], data: DataConfig) -> list[Prepared]:
+    """`prepare_picture` of each, on all cores where that takes long: files, and what is not of a drawing's size."""
+    prepare = partial(prepare_picture, data=data)
+    if sum(not _quickly_prepared(image) for image in images) < 2:
+        return list(map(prepare, images))
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        return list(threads.map(prepare, images))
+
+
+def _quickly_prepared(image: Picture) -> bool:
+    """In less time than it takes to ask a thread for it."""
+    if isinstance(image, Prepared):
+        return True
+    size = image.size if isinstance(image, Image.Image) else getattr(image, "shape", ())[:2]
+    return size == (SIDE, SIDE)

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from jaxtyping import Float32
+from PIL import Image
 
 from mann.cell import State
 from mann.data.images import PictureFormat
@@ -25,7 +26,15 @@ from mann.online.answers import (
     label_probabilities,
     worth_asking,
 )
-from mann.online.examples import Example, Keep, Picture, Prepared, check_keep, prepare_picture
+from mann.online.examples import (
+    Example,
+    Keep,
+    Picture,
+    Prepared,
+    check_keep,
+    prepare_picture,
+    prepare_pictures,
+)
 from mann.online.knowledge import Knowledge, check_label
 from mann.online.network import Network, compile_network
 from mann.trained import Trained, load_trained, pretrained_names, with_slots
@@ -228,6 +237,15 @@ class OneShotLearner:
         """
         return prepare_picture(image, name, self._network.trained.config.data)
 
+    def _prepare_many(self, images: Iterable[Picture]) -> list[Prepared]:
+        if isinstance(images, str | Path | Image.Image | Prepared):
+            raise MannError("Give a list of pictures here; for a single one there is a method of its own.")
+        return prepare_pictures(list(images), self._network.trained.config.data)
+
+    def _pixels(self, images: Iterable[Picture]) -> Float32[np.ndarray, "n pixels"]:
+        seen = [picture.pixels for picture in self._prepare_many(images)]
+        return np.array(seen, np.float32).reshape(len(seen), self.format.size)
+
     @property
     def format(self) -> PictureFormat:
         """The pictures that its network sees."""
@@ -294,34 +312,35 @@ class OneShotLearner:
         """The answer that this learner gives for some probabilities: a label, or None for something new."""
         return choose_answer(probabilities, self.threshold)
 
-    def predict_many(self, images: Sequence[Picture]) -> list[Label | None]:
+    def predict_many(self, images: Iterable[Picture]) -> list[Label | None]:
         """`predict_one` of each picture, in few compiled calls."""
         return [self.choose(chances) for chances in self.predict_proba_many(images)]
 
-    def predict_proba_many(self, images: Sequence[Picture]) -> list[dict[Label, float]]:
+    def predict_proba_many(self, images: Iterable[Picture]) -> list[dict[Label, float]]:
         """`predict_proba_one` of each picture, in few compiled calls."""
-        return self.predict_with_outputs(images)[0] if len(images) else []
+        pictures = self._prepare_many(images)
+        return self.predict_with_outputs(pictures)[0] if pictures else []
 
     def predict_with_outputs(
-        self, images: Sequence[Picture]
+        self, images: Iterable[Picture]
     ) -> tuple[list[dict[Label, float]], Float32[np.ndarray, "n outputs"]]:
         """`predict_proba_many`, with the network's outputs and, last, how familiar each picture is."""
         known = self._knowledge
-        pixels = np.stack([self.prepare(image).pixels for image in images])
-        outputs = self._network.steps(pixels, known.pending, known.state)
+        outputs = self._network.steps(self._pixels(images), known.pending, known.state)
         return self._probabilities(outputs, known), outputs
 
-    def learn_many(self, images: Sequence[Picture], labels: Sequence[Label]) -> None:
+    def learn_many(self, images: Iterable[Picture], labels: Iterable[Label]) -> None:
         """`learn_one` of each picture with its label, in order, in few compiled calls."""
-        if len(images) != len(labels):
-            raise MannError(f"{len(images)} pictures need as many labels, not {len(labels)}.")
-        examples = [self._example(image, label) for image, label in zip(images, labels, strict=True)]
+        pictures, names = self._prepare_many(images), list(labels)
+        if len(pictures) != len(names):
+            raise MannError(f"{len(pictures)} pictures need as many labels, not {len(names)}.")
+        examples = [self._example(picture, name) for picture, name in zip(pictures, names, strict=True)]
         with self._lock:
             self._knowledge = knowledge.teach(self._network, self._knowledge, examples)
 
-    def embed(self, images: Sequence[Picture]) -> Float32[np.ndarray, "n embedding"]:
+    def embed(self, images: Iterable[Picture]) -> Float32[np.ndarray, "n embedding"]:
         """Where the network places pictures, whatever was taught: what is alike to it lies close, by cosine."""
-        return self._network.embed(np.stack([self.prepare(image).pixels for image in images]))
+        return self._network.embed(self._pixels(images))
 
     def predict_proba_one(self, image: Picture) -> dict[Label, float]:
         """The probability of every label known so far, and that of something new under None. Sums to 1."""
@@ -495,6 +514,8 @@ class OneShotLearner:
             places = [place for place, one in enumerate(examples) if one is example]
         else:
             places = [example] if -len(examples) <= example < len(examples) else []
+        if not examples:
+            raise MannError("There is no example to take back or change: nothing was taught yet.")
         if not places:
             raise MannError(f"There is no such example among the {len(examples)} in `examples`.")
         return list(examples), places[0]
@@ -548,7 +569,7 @@ class OneShotLearner:
         Raises:
             MannError: if the text is damaged, or holds no learner.
         """
-        return cls._from_content(saved.unpack(*parse_arrays(text), "the JSON"))
+        return cls._from_content(saved.unpack(*parse_arrays(text), "The JSON"))
 
     def __copy__(self) -> "OneShotLearner":
         """One that knows the same and goes its own way; it shares the weights and all that neither will change."""

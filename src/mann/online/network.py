@@ -229,7 +229,10 @@ def _with_familiarity(model: Model, outputs: jax.Array, state: State) -> jax.Arr
 def _in_batches(
     function: Callable[[Any], jax.Array], pixels: Float32[np.ndarray, "n pixels"]
 ) -> Float32[np.ndarray, "n result"]:
-    filled = np.pad(pixels, ((0, -len(pixels) % BATCHES[-1]), (0, 0)))
+    missing = (
+        -len(pixels) % BATCHES[-1] if len(pixels) else BATCHES[-1]
+    )  # of none the result has a shape as well
+    filled = np.pad(pixels, ((0, missing), (0, 0)))
     results = [function(filled[part]) for part in _parts(len(filled), BATCHES)]
     return np.concatenate(results)[: len(pixels)]
 

@@ -74,7 +74,7 @@ class RedisStore:
         try:
             yield
         except self._error as error:
-            raise StoreError(f"Redis cannot be used: {error}.") from None
+            raise StoreError(f"Redis cannot be used: {str(error).rstrip('.')}.") from None
 
     def _keys(self, key: str, kind: str = "") -> list[str]:
         return [f"{PREFIX}of:{key}", f"{PREFIX}lessons:{key}", f"{PREFIX}kind:{kind}"]

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mann.errors import MannError
 from mann.experiments import EXPERIMENTS, figures_folder
 
 SHIPPED = Path(__file__).parents[1] / "results"  # those that the documentation shows
@@ -17,6 +18,8 @@ def choose_results(folder: str) -> Path:
     """The folder that was asked for; else `results` if it is here and has any; else those that ship with mann."""
     here = Path("results")
     if folder:
+        if not Path(folder).is_dir():
+            raise MannError(f"There is no folder {folder} with results: name one, or leave --results out.")
         return Path(folder)
     return here if any(here.glob("*/table.json")) else SHIPPED
 

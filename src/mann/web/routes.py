@@ -155,7 +155,7 @@ async def _parse_form(request: Request, content: bytes, labelled: bool) -> list[
         labels = form.getlist("label") if labelled else [None] * len(images)
         if len(labels) != len(images):
             raise MannError(
-                f"The form has {len(images)} pictures and {len(labels)} labels: send as many of both."
+                f"Send as many files `image` as fields `label`: the form has {len(images)} and {len(labels)}."
             )
         return [Picture(image, label) for image, label in zip(images, labels, strict=True)]
     finally:

@@ -170,7 +170,7 @@ class Service:
         return self._mend(self.find(key), change, body)
 
     def rename(self, key: str, body: dict[str, Any]) -> dict[str, Any]:
-        old, new = check_text(body.get("label"), "label"), check_text(body.get("to"), "to")
+        old, new = check_text(body.get("label"), "label"), check_text(body.get("to"), "new label, `to`,")
         return self._mend(self.find(key), lambda learner: learner.rename(old, new), body)
 
     def relabel(self, key: str, body: dict[str, Any]) -> dict[str, Any]:

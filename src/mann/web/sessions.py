@@ -152,8 +152,8 @@ class Session:
 
         def change(learner: OneShotLearner) -> None:
             present, known = _spell(learner, old), _spell(learner, new)
-            if known not in (present, new):
-                raise MannError(f"There is a symbol {known!r} already: choose another name.")
+            if known != present and known in learner.labels:
+                raise MannError(f"There is a symbol “{known}” already: choose another name.")
             learner.rename(present, new)
 
         self._mend(change)

@@ -51,7 +51,9 @@ function show(session) {
   const none = symbols.length === 0;
   $("#no-symbols").hidden = !none;
   for (const name of ["#symbols", "#forget", "#untaught", "#save"]) $(name).hidden = none;
-  $("#forget-count").textContent = symbols.length === 1 ? "the symbol" : `all ${symbols.length} symbols`;
+  const all = symbols.length === 1 ? "the symbol" : `all ${symbols.length} symbols`;
+  $("#forget-count").textContent = all;
+  $("#open-count").textContent = `${all} learned here`;
   $("#symbols tbody").replaceChildren(...symbols.map((symbol) => element("tr", {},
     element("td", {}, symbol.label, element("small", { textContent: symbol.examples === 1 ? "once" : `${symbol.examples} times` })),
     element("td", {}, ...symbol.pictures.map((picture, i) => thumbnail(picture, `Example ${i + 1}`))),
@@ -135,7 +137,19 @@ async function save() {
 export const open = (file) => attempt(async () => {
   if (file.size > LARGEST) throw new Error("This file is too large to be one of the playground.");
   page.leave();
+  if (symbols.length && !await agreed(file)) return;
   const { symbols: found } = await change("/api/load", { text: await file.text() });
   page.fresh();
   showNote(`Opened ${file.name}: ${found.length === 1 ? "one symbol" : `${found.length} symbols`}.`);
 });
+
+/** Whether what is here may go: a file chosen by mistake would cost all of it. */
+function agreed(file) {
+  const dialog = $("#open-dialog");
+  $("#open-name").textContent = `“${file.name}”`;
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.onclose = () => resolve(dialog.returnValue === "open");
+  });
+}
