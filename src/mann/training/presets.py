@@ -260,7 +260,7 @@ PRESETS: dict[str, Config] = {
         updates=6250,
     ),
     "gp-1d": _gp(1, 10_000),
-    "gp-2d": _gp(2, 30_000),
+    "gp-2d": _gp(2, 40_000),
     "gp-3d": _gp(3, 30_000),
     "gp-1d-best": _least_squares(FUNCTIONS[1], LeastSquaresConfig(frequencies=24, heads=2), updates=1000),
     "gp-2d-best": _least_squares(FUNCTIONS[2], LeastSquaresConfig(frequencies=64, heads=1), updates=600),
