@@ -57,6 +57,7 @@ def test_a_port_in_use_is_one_sentence(running, capsys):
 def test_starts_answers_and_stops_in_peace(tmp_path, shared_cache):
     environment = os.environ | {
         "MANN_CACHE": str(shared_cache),
+        "HOME": str(tmp_path),  # where a folder of an earlier version would be taken instead
         "XDG_DATA_HOME": str(tmp_path / "data"),
         "PYTHONPATH": ":".join(sys.path),
     }
