@@ -229,9 +229,8 @@ def _with_familiarity(model: Model, outputs: jax.Array, state: State) -> jax.Arr
 def _in_batches(
     function: Callable[[Any], jax.Array], pixels: Float32[np.ndarray, "n pixels"]
 ) -> Float32[np.ndarray, "n result"]:
-    missing = (
-        -len(pixels) % BATCHES[-1] if len(pixels) else BATCHES[-1]
-    )  # of none the result has a shape as well
+    # Of no pictures at all the result has a shape as well.
+    missing = -len(pixels) % BATCHES[-1] if len(pixels) else BATCHES[-1]
     filled = np.pad(pixels, ((0, missing), (0, 0)))
     results = [function(filled[part]) for part in _parts(len(filled), BATCHES)]
     return np.concatenate(results)[: len(pixels)]
