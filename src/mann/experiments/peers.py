@@ -35,11 +35,11 @@ from mann.training.presets import KEYS, PRESETS
 TITLE = "Peers: what people would take instead of the memory, with the same encoder and data"
 OURS = (
     "key and value memory, labels count alike (ours)",
-    "key and value memory, every example counts (`omniglot-many`)",
+    "key and value memory, every example counts",
 )
 PEERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "balanced": (OURS[0], {"memory": KEYS}),
-    "keyvalue": (OURS[1], {}),
+    "balanced": (OURS[0], {}),
+    "keyvalue": (OURS[1], {"memory": dataclasses.replace(KEYS, balanced=False)}),
     "prototypes": (
         "online ProtoNet",
         {"controller": NoControllerConfig(), "memory": PrototypesConfig(width=128, projected=False)},

@@ -130,8 +130,7 @@ CONVOLUTIONS = ConvStackConfig(
 """Many narrow layers for 40×40 pixels: on held-out classes better than fewer wide ones at the same cost."""
 
 
-# The weights that ship are of a time when every example counted by itself.
-MANY = _many(CONVOLUTIONS, side=40, updates=3000, memory=dataclasses.replace(KEYS, balanced=False))
+MANY = _many(CONVOLUTIONS, side=40, updates=3000)
 MANY_PIXELS = _many(
     MLPConfig(hidden=512, layers=3, features=256, framed=True),
     side=20,
@@ -147,7 +146,6 @@ def from_many(
     classes: int,
     labels: Literal["onehot", "strings"],
     length: int = 0,
-    balanced: bool = False,
 ) -> Config:
     """The paper's task for one number of classes, to be trained from the weights of `many`.
 
@@ -155,7 +153,7 @@ def from_many(
     """
     assert isinstance(many.task, ManyThings) and isinstance(many.model.memory, KeyValueConfig)
     pool = dataclasses.replace(many.task.pool, episodes=16, classes=50, drawings=10)
-    memory = dataclasses.replace(many.model.memory, rules_out=labels == "onehot", balanced=balanced)
+    memory = dataclasses.replace(many.model.memory, rules_out=labels == "onehot")
     task = Classification(classes=classes, length=length, pool=pool)
     if labels == "strings":
         task = ManyThings(classes=classes, fewest=classes, length=length, pool=pool)
@@ -223,8 +221,8 @@ PRESETS: dict[str, Config] = {
         evaluate_every=500,
         averaging=0.999,
     ),
-    "omniglot-5-conv": from_many(MANY, classes=5, labels="onehot", balanced=True),
-    "omniglot-20-strings-conv": from_many(MANY, classes=20, labels="strings", balanced=True),
+    "omniglot-5-conv": from_many(MANY, classes=5, labels="onehot"),
+    "omniglot-20-strings-conv": from_many(MANY, classes=20, labels="strings"),
     "omniglot-many": MANY,
     "omniglot-many-pixels": MANY_PIXELS,
     "asking-3": Config(
