@@ -173,13 +173,27 @@ def test_what_contradicts_a_new_pair_can_be_forgotten():
     np.testing.assert_allclose(sorted(states.pairs[2]), [0, 0, 0, 0, 1], atol=1e-3)
 
 
-def test_nothing_is_written_where_nowhere_is_best():
+def test_pairs_are_dropped_where_nowhere_is_best_but_not_while_there_is_room():
+    module = memory(scale=0.0)
+    module = eqx.tree_at(lambda m: m.nowhere, module, jnp.array([1e4, 0.0, 0.0]))
+    module = forced(module, SCORE, "held", -1.0)  # every pair to a slot of its own
+    features, labels = stream()
+    _, states = run(module, module.project(features, labels), module.initial_state())
+    told = int(np.argmax(np.cumsum(np.asarray(labels).any(axis=1)) == SLOTS))  # the step at which it is full
+    assert np.count_nonzero(states.pairs[told - 1]) == SLOTS - 1
+    assert np.count_nonzero(states.pairs[told]) == SLOTS
+    assert not np.any(states.write_weights[told + 1 :])
+
+
+def test_an_empty_memory_has_gradients_where_nowhere_is_best():
     module = memory(scale=0.0)
     module = eqx.tree_at(lambda m: m.nowhere, module, jnp.array([1e4, 0.0, 0.0]))
     features, labels = stream()
-    _, states = run(module, module.project(features, labels), module.initial_state())
-    assert not np.any(states.pairs)
-    assert module.familiarity(jax.tree.map(lambda leaf: leaf[-1], states)) == -1
+
+    def total(module):
+        return jnp.sum(run(module, module.project(features, labels), module.initial_state())[0])
+
+    assert np.any(np.asarray(eqx.filter_grad(total)(module).encode.weight))
 
 
 def test_a_wiped_memory_has_finite_gradients():

@@ -33,6 +33,7 @@ class Seen:
     surprise: float
     chosen: int  # as many as there are slots: nowhere
     soft: list[float]
+    full: bool  # no slot was empty
     state: State | None = None
 
 
@@ -96,10 +97,12 @@ def step(
         for numbers_of, number in zip((scores, forget, keep), numbers, strict=True):
             numbers_of.append(float(number))
     likeness = max(row[3] for row in described)
-    scores.append(10 * float(weights["nowhere"] @ [1.0, surprise, likeness]))
+    nowhere = 10 * float(weights["nowhere"] @ [1.0, surprise, likeness])
+    full = all(n > 0 for n in state.pairs) if before is None else before.full
+    scores.append(nowhere if full else -np.inf)  # while there is room, nothing is dropped
     soft = softmax(scores)
     chosen = int(np.argmax(scores)) if before is None else before.chosen
-    seen = Seen(described, surprise, chosen, soft)
+    seen = Seen(described, surprise, chosen, soft, full)
 
     keys, values, pairs, ages, surprises = [], [], [], [], []
     for i in range(slots):

@@ -8,7 +8,7 @@ numbers of them:
 
     s_i, f_i, k_i = g(φ_i)
     n_i ← (1 − σ(f_i)) n_i                                   forget: n_i pairs are held, or less than one
-    w = one-hot of the largest of s_1, …, s_M and s_0        write there, or nowhere
+    w = one-hot of the largest of s_1, …, s_M and s_0        write there, or nowhere; s_0 counts if no slot is empty
     n'_i = σ(k_i) n_i                                        what stays of the old where the new goes
     K_i ← K_i + w_i (key − K_i) / (n'_i + 1)                 the mean of old and new; V_i likewise
     n_i ← (1 − w_i) n_i + w_i (n'_i + 1)
@@ -220,6 +220,8 @@ class Selective(Memory):
         pairs = state.pairs * jax.nn.sigmoid(-forget)
         best = jnp.max(described[:, 3])  # the likeness of the most similar slot of the same label
         nowhere = SWIFT * self.nowhere @ jnp.stack([jnp.ones(()), surprise, best])
+        # While there is room, nothing is dropped: a memory that stays empty has no gradient by which to mend it.
+        nowhere = jnp.where(jnp.any(state.pairs == 0), -jnp.inf, nowhere)
         scores = jnp.concatenate([score, nowhere[None]])
         soft = jax.nn.softmax(scores)
         hard = jax.nn.one_hot(jnp.argmax(scores), self.slots + 1)
