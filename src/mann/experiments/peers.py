@@ -299,7 +299,7 @@ def page(records: Records) -> str:
 
 
 def _ahead(records: Records) -> str:
-    """Where a peer has more than ours in a column, whatever the interval; a sentence if nowhere."""
+    """Where a peer has more than ours in a column as it is printed, whatever the interval; a sentence if nowhere."""
     means = {label: _columns(runs) for label, runs in _trained(records).items()}
     best = next((means[label] for label in OURS if label in means), None)
     others = {label: values for label, values in means.items() if label not in OURS}
@@ -307,7 +307,11 @@ def _ahead(records: Records) -> str:
         return "Ours has not been measured beside others yet."
     lines = []
     for column, ours in best.items():
-        above = {label: values[column] for label, values in others.items() if values.get(column, 0.0) > ours}
+        above = {
+            label: values[column]
+            for label, values in others.items()
+            if round(values.get(column, 0.0), 1) > round(ours, 1)
+        }
         if above:
             told = ", ".join(
                 f"{label} {value:.1f}" for label, value in sorted(above.items(), key=lambda one: -one[1])
