@@ -149,11 +149,12 @@ def from_many(
 ) -> Config:
     """The paper's task for one number of classes, to be trained from the weights of `many`.
 
-    A one-hot label that is in use is no longer possible for something new; of strings there are thousands.
+    Labels count alike. A one-hot label that is in use is no longer possible for something new; of strings there are
+    thousands.
     """
     assert isinstance(many.task, ManyThings) and isinstance(many.model.memory, KeyValueConfig)
     pool = dataclasses.replace(many.task.pool, episodes=16, classes=50, drawings=10)
-    memory = dataclasses.replace(many.model.memory, rules_out=labels == "onehot")
+    memory = dataclasses.replace(many.model.memory, rules_out=labels == "onehot", balanced=True)
     task = Classification(classes=classes, length=length, pool=pool)
     if labels == "strings":
         task = ManyThings(classes=classes, fewest=classes, length=length, pool=pool)
