@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from mann.controllers import LSTMConfig, NoControllerConfig
 from mann.data import Omniglot
 from mann.encoders import MLPConfig
-from mann.experiments.entries import Entry, Network
+from mann.experiments.entries import Condition, Entry, Network, Shipped
 from mann.experiments.experiment import Experiment
 from mann.experiments.networks import PAPER_UPDATES, seeds
 from mann.experiments.records import Record, Records, Table
@@ -41,6 +41,7 @@ ENCODER = MLPConfig(hidden=256, layers=2, features=128)  # the same for all; 20Ã
 LEARNED = "selective (learned)"
 BLIND = "selective, blind to the null label"
 LRUA = "LRUA"
+LONGER = "LRUA, `omniglot-15-strings` as it ships"
 
 
 class Row(NamedTuple):
@@ -119,13 +120,20 @@ def entries(scale: Scale) -> list[Entry]:
     """The first seed of all, then the second."""
     if scale == "smoke":
         return [_entry(WIPED, "keyvalue", scale, 0)]  # whole episodes at once: the fastest to compile
-    return [
+    trained = [
         _entry(setting, memory, scale, seed)
         for seed in seeds(scale)
         for setting in (SMALL, KEPT, WIPED)
         for memory, row in MEMORIES.items()
         if seed < row.runs and (memory != "blind" or setting is KEPT)  # where there is anything to notice
     ]
+    return [*trained, _longer()]
+
+
+def _longer() -> Shipped:
+    """LRUA as the paper has it, trained for longer and with room for all; its weights fit any number of slots."""
+    test = Condition(classes=SMALL.task.classes, length=SMALL.task.steps, slots=SMALL.slots)
+    return Shipped("writing-small-shipped", f"{LONGER}: {SMALL.label}", "omniglot-15-strings", (test,))
 
 
 def _runs(records: Records) -> dict[tuple[str, str], list[Record]]:
@@ -155,7 +163,8 @@ def _where(label: str) -> str:
 NOTE = (
     f"All behind the same encoder of {ENCODER.layers} layers of {ENCODER.hidden} units on 20Ã—20 pixels. LRUA, NTM "
     "and DNC have an LSTM of 200 units, 4 read heads and slots of 40 numbers; the ring and the selective memory "
-    "have no controller, keys of 64 numbers and the labels themselves. Kept: test episodes, too, follow one "
+    "have no controller, keys of 64 numbers and the labels themselves. `omniglot-15-strings` sees the pixels without "
+    "an encoder and was trained for 35 000 updates with 128 slots. Kept: test episodes, too, follow one "
     "another without a wipe, the first after ten that do not count."
 )
 
@@ -169,7 +178,9 @@ def figures(records: Records) -> dict[str, Figure]:
     runs = _runs(records)
     memories = list(dict.fromkeys(memory for memory, _ in runs))
     lines = [
-        WritingLine(memory, *(_means(runs.get((memory, setting), [])) for setting in SETTINGS))
+        WritingLine(
+            memory.replace("`", ""), *(_means(runs.get((memory, setting), [])) for setting in SETTINGS)
+        )
         for memory in memories
     ]
     return {"writing": draw_writing(lines)} if lines else {}
@@ -199,14 +210,14 @@ def _verdict(records: Records) -> str:
                 f"- {row.label}: kept, it is at most {max(behind[worst], 0.0):.1f} points behind wiped, on the "
                 f"{ordinal(worst + 2)} instance."
             )
-    lrua = means.get((LRUA, SMALL.label))
+    tenth = {memory: mean[9] for (memory, where), mean in means.items() if where == SMALL.label}
+    lrua = max((tenth[label] for label in (LRUA, LONGER) if label in tenth), default=None)
     for row in MEMORIES.values():
-        ours = means.get((row.label, SMALL.label))
-        if row.label != LRUA and lrua is not None and ours is not None:
-            difference = ours[9] - lrua[9]
+        if row.label != LRUA and row.label in tenth and lrua is not None:
+            difference = tenth[row.label] - lrua
             sentences.append(
                 f"- {row.label}: with {SMALL.slots} slots, {abs(difference):.1f} points "
-                f"{'above' if difference > 0 else 'below'} LRUA on the 10th instance."
+                f"{'above' if difference > 0 else 'below'} the better LRUA on the 10th instance."
             )
     return "\n".join(sentences) or "The rows that would tell have not all been measured yet."
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from mann.figures.style import BLUE, GREEN, GREY, ORANGE, VIOLET, YELLOW, tidy
+from mann.figures.style import BLUE, DARK, GREEN, GREY, ORANGE, VIOLET, YELLOW, tidy
 
-COLOURS = (BLUE, ORANGE, VIOLET, YELLOW, GREEN, GREY)
+COLOURS = (BLUE, ORANGE, VIOLET, YELLOW, GREEN, GREY, DARK)
 
 
 class WritingLine(NamedTuple):
