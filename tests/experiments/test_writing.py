@@ -52,7 +52,8 @@ def test_all_memories_have_the_same_encoder_task_and_slots():
 
 def test_lrua_trained_for_longer_meets_the_same_task():
     (test,) = LONGER.tests
-    assert isinstance(LONGER, Shipped) and LONGER.model == "omniglot-15-strings"
+    assert isinstance(LONGER, Shipped)
+    assert LONGER.model == "omniglot-15-strings"
     assert (test.classes, test.length, test.slots) == (15, 200, 32)
 
 

@@ -299,7 +299,7 @@ def page(records: Records) -> str:
 
 
 def _ahead(records: Records) -> str:
-    """Where a peer has more than ours in a column as it is printed, whatever the interval; a sentence if nowhere."""
+    """Where a peer has more than ours in a column as printed, whatever the interval; a sentence if nowhere."""
     means = {label: _columns(runs) for label, runs in _trained(records).items()}
     best = next((means[label] for label in OURS if label in means), None)
     others = {label: values for label, values in means.items() if label not in OURS}
