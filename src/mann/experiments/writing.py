@@ -161,7 +161,7 @@ def _where(label: str) -> str:
 
 
 NOTE = (
-    f"All behind the same encoder of {ENCODER.layers} layers of {ENCODER.hidden} units on 20×20 pixels. LRUA, NTM "
+    f"Trained here behind the same encoder of {ENCODER.layers} layers of {ENCODER.hidden} units on 20×20 pixels. LRUA, NTM "
     "and DNC have an LSTM of 200 units, 4 read heads and slots of 40 numbers; the ring and the selective memory "
     "have no controller, keys of 64 numbers and the labels themselves. `omniglot-15-strings` sees the pixels "
     "without an encoder and was trained for 35 000 updates with 128 slots. Kept: test episodes, too, follow one "
