@@ -44,6 +44,11 @@ LRUA = "LRUA"
 LONGER = "LRUA, `omniglot-15-strings` as it ships"
 
 
+WIPED_AFTER = (
+    20  # episodes of training, or no memory would ever be young there, as all are where they are used
+)
+
+
 class Row(NamedTuple):
     """A memory, and how much it is trained."""
 
@@ -101,6 +106,7 @@ def config(setting: Setting, memory: str, seed: int = 0) -> Config:
         evaluate_every=250,
         averaging=0.99,
         persistent=setting.persistent,
+        wiped_after=WIPED_AFTER if setting.persistent else 0,
         seed=seed,
     )
 

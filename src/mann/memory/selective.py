@@ -105,7 +105,10 @@ FEATURES = (  # φ_i, and what s_i, f_i and k_i start with of each: first empty 
     ("read", (0.0, 0.0, 0.0)),
     ("read, other label", (0.0, 0.0, 0.0)),
     ("surprise now", (0.0, 0.0, 0.0)),
-    ("no label", (0.0, 5.0, 0.0)),  # even odds of forgetting at the null label: from shut, the gate hardly learns
+    (
+        "no label",
+        (0.0, 5.0, 0.0),
+    ),  # even odds of forgetting at the null label: from shut, the gate hardly learns
     ("one", (0.0, -5.0, -4.0)),
 )
 READING = (1.0, 0.0, 0.0, 0.0)  # what faded, pairs, age and surprise add to the reading logits at the start

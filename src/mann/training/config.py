@@ -55,6 +55,9 @@ class Config:
     """Of the weights and of all episodes."""
     persistent: bool = False
     """Do not wipe the memory between episodes (the paper's section on interference)."""
+    wiped_after: int = 0
+    """Of a persistent memory: wiped after so many episodes all the same, each of the batch at another time, so that
+    young memories are met as well as old ones; 0 for never."""
     averaging: float = 0.0
     """Decay of a moving average of the weights that is used for evaluation, such as 0.999; 0 means none."""
     evaluate_every: int = 250
@@ -84,6 +87,11 @@ class Config:
             self._check_multiple("curriculum.every", self.curriculum.every)
         if self.persistent and not self.model.memory.persists:
             raise MannError("A model without a memory has nothing that could persist.")
+        check_range("wiped_after", self.wiped_after, 0, MOST)
+        if self.wiped_after and not self.persistent:
+            raise MannError(
+                "A memory that does not persist is wiped after every episode: set --persistent, too."
+            )
         if self.task.needs_data and not self.data.has_pictures:
             raise MannError("This task needs pictures: choose a data set, such as omniglot or glyphs.")
         if not self.task.needs_data and self.data.has_pictures:

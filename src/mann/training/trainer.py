@@ -126,7 +126,7 @@ class Trainer:
             model: Model = eqx.combine(arrays, self.static)
             carried = state.carried
             if carried is not None:
-                carried = jax.vmap(model.next_episode)(carried)
+                carried = self._next_episodes(model, carried, state.update)
             outputs, last = task.unroll(model, episodes, carried)
             return jnp.sum(task.loss(outputs, episodes)) / config.batch, last
 
@@ -145,12 +145,27 @@ class Trainer:
         carried = None if state.carried is None else last
         return TrainState(model, optimiser, average, carried, state.update + 1), value
 
+    def _next_episodes(self, model: Model, carried: State, update: Int[Array, ""]) -> State:
+        """What the episodes before left in memory; nothing for those of this device whose turn it is to be wiped."""
+        following = jax.vmap(model.next_episode)(carried)
+        if not self.config.wiped_after:
+            return following
+        wiped = (update + self._indices()) % self.config.wiped_after == 0
+        return jax.tree.map(
+            lambda fresh, kept: jax.vmap(jnp.where, (0, None, 0))(wiped, fresh, kept),
+            model.initial_state(),
+            following,
+        )
+
+    def _indices(self) -> Int[Array, "episodes"]:
+        """Of this device's share of the batch."""
+        share = self.config.batch // self.mesh.size
+        return jax.lax.axis_index(AXIS) * share + jnp.arange(share)
+
     def _draw(self, update: Int[Array, ""], task: Task, source: Any, size: Int[Array, "2"] | None) -> Any:
         """This device's share of the batch. An episode depends on the seed, the update and its index alone."""
-        share = self.config.batch // self.mesh.size
-        indices = jax.lax.axis_index(AXIS) * share + jnp.arange(share)
         update_key = jax.random.fold_in(jax.random.key(self.config.seed), update)
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(update_key, indices)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(update_key, self._indices())
         return task.draw_training(keys, source, size)
 
     def validate(self, state: TrainState) -> Any:
