@@ -77,6 +77,7 @@ def test_missing_field_is_refused():
         ({"curriculum": CurriculumConfig(every=100, start=15)}, "starts with 15 classes"),
         ({"curriculum": CurriculumConfig(every=105, start=2)}, "multiple of dispatch"),
         ({"persistent": True, "model": network(memory="none")}, "nothing that could persist"),
+        ({"wiped_after": 5}, "wiped after every episode"),
     ],
 )
 def test_contradictions_are_refused(fields, message):

@@ -143,6 +143,19 @@ def test_persistent_memory_is_carried_from_update_to_update(pictures, two_device
     assert trainer.validate(carried).counts.seen.sum() > 0
 
 
+def test_persistent_memories_are_wiped_one_after_the_other(pictures):
+    """After as many episodes as told, and neighbours in the batch at different updates."""
+    trainer = make(change(persistent=True, wiped_after=3), pictures, devices=2)
+    state = trainer.initial_state()
+    for update in range(5):
+        before = jax.tree.map(np.asarray, state)
+        noisy = before._replace(carried=jax.tree.map(lambda leaf: leaf + 1, before.carried))
+        state, changed = (trainer.advance(trainer.place(one), 1)[0] for one in (before, noisy))
+        memories = (np.asarray(one.carried.memory.memory) for one in (state, changed))
+        same = [np.array_equal(a, b) for a, b in zip(*memories, strict=True)]  # what was wiped left no trace
+        assert same == [(update + index) % 3 == 0 for index in range(TINY.batch)]
+
+
 def test_with_persistent_memory_episodes_are_tallied_in_a_memory_full_of_others(pictures):
     model = build_model(TINY.model, TINY.task, key=jax.random.key(0))
     arrays, static = eqx.partition(model, eqx.is_array)

@@ -167,11 +167,12 @@ def _where(label: str) -> str:
 
 
 NOTE = (
-    f"Trained here behind the same encoder of {ENCODER.layers} layers of {ENCODER.hidden} units on 20×20 pixels. LRUA, NTM "
-    "and DNC have an LSTM of 200 units, 4 read heads and slots of 40 numbers; the ring and the selective memory "
-    "have no controller, keys of 64 numbers and the labels themselves. `omniglot-15-strings` sees the pixels "
-    "without an encoder and was trained for 35 000 updates with 128 slots. Kept: test episodes, too, follow one "
-    "another without a wipe, the first after ten that do not count."
+    f"Trained here behind the same encoder of {ENCODER.layers} layers of {ENCODER.hidden} units on 20×20 pixels. "
+    "LRUA, NTM and DNC have an LSTM of 200 units, 4 read heads and slots of 40 numbers; the ring and the selective "
+    "memory have no controller, keys of 64 numbers and the labels themselves. `omniglot-15-strings` sees the "
+    "pixels without an encoder and was trained for 35 000 updates with 128 slots. Kept: in training the memory is "
+    f"wiped after {WIPED_AFTER} episodes; test episodes follow one another without a wipe, the first after ten "
+    "that do not count."
 )
 
 

@@ -146,7 +146,7 @@ class Trainer:
         return TrainState(model, optimiser, average, carried, state.update + 1), value
 
     def _next_episodes(self, model: Model, carried: State, update: Int[Array, ""]) -> State:
-        """What the episodes before left in memory; nothing for those of this device whose turn it is to be wiped."""
+        """What the episodes before left in memory; nothing for those whose turn it is to be wiped."""
         following = jax.vmap(model.next_episode)(carried)
         if not self.config.wiped_after:
             return following
