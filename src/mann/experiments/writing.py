@@ -217,7 +217,11 @@ def _verdict(records: Records) -> str:
                 f"- {row.label}: kept, it is at most {max(behind[worst], 0.0):.1f} points behind wiped, on the "
                 f"{ordinal(worst + 2)} instance."
             )
-    tenth = {memory: mean[9] for (memory, where), mean in means.items() if where == SMALL.label}
+    tenth = {
+        memory: mean[9]
+        for (memory, where), mean in means.items()
+        if where == SMALL.label and mean is not None
+    }
     lrua = max((tenth[label] for label in (LRUA, LONGER) if label in tenth), default=None)
     for row in MEMORIES.values():
         if row.label != LRUA and row.label in tenth and lrua is not None:
