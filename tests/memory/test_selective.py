@@ -81,7 +81,7 @@ def test_reads_and_states_are_those_of_the_loops(fields):
     reads, states = run(module, module.project(features, labels), module.initial_state())
     expected, after, seen = oracle(module, features, labels)
     np.testing.assert_allclose(reads, expected, atol=3e-4)
-    for name in ("keys", "values", "pairs", "age", "use", "surprise", "similarity", "read_weights"):
+    for name in ("keys", "values", "pairs", "left", "age", "use", "surprise", "similarity", "read_weights"):
         ours = getattr(states, name)
         np.testing.assert_allclose(ours, [getattr(s, name) for s in after], atol=1e-4, err_msg=name)
     chosen = [s.chosen if label.any() else module.slots for s, label in zip(seen, labels, strict=True)]
@@ -154,12 +154,12 @@ def test_a_gate_that_forgets_at_the_null_label_leaves_nothing_to_read():
     module = forced(memory(scale=0.0), FORGET, "no label", 60.0, one=-30.0)
     features, labels = stream()
     _, states = run(module, module.project(features, labels), module.initial_state())
-    assert states.pairs[7].sum() > 3  # before the null label, all that came is held
-    assert states.pairs[8].sum() < 1e-6
+    assert states.left[7].sum() > 3  # before the null label, all that came is held
+    assert states.left[8].sum() < 1e-6
     assert states.read_weights[8].sum() < 1e-3
     blind = forced(memory(scale=0.0, sees_null=False), FORGET, "no label", 60.0, one=-30.0)
     _, states = run(blind, blind.project(features, labels), blind.initial_state())
-    assert states.pairs[8].sum() > 3
+    assert states.left[8].sum() > 3
 
 
 def test_what_contradicts_a_new_pair_can_be_forgotten():
@@ -170,7 +170,7 @@ def test_what_contradicts_a_new_pair_can_be_forgotten():
     reads, states = run(module, module.project(features, labels), module.initial_state())
     assert np.argmax(reads[1, :LABELS]) == 0
     assert np.argmax(reads[2, :LABELS]) == 1
-    np.testing.assert_allclose(sorted(states.pairs[2]), [0, 0, 0, 0, 1], atol=1e-3)
+    np.testing.assert_allclose(sorted(states.left[2]), [0, 0, 0, 0, 1], atol=1e-3)
 
 
 def test_pairs_are_dropped_where_nowhere_is_best_but_not_while_there_is_room():

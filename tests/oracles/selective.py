@@ -18,6 +18,7 @@ class State:
     keys: list[np.ndarray]
     values: list[np.ndarray]
     pairs: list[float]
+    left: list[float]
     age: list[float]
     use: list[float]
     surprise: list[float]
@@ -42,7 +43,7 @@ def initial_state(slots: int, width: int, labels: int) -> State:
     return State(
         [np.zeros(width)] * slots,
         [np.zeros(labels)] * slots,
-        *(nothing, nothing, nothing, nothing),
+        *(nothing, nothing, nothing, nothing, nothing),
         np.zeros(width),
         nothing,
         np.zeros(labels),
@@ -59,7 +60,7 @@ def describe(state: State, label: np.ndarray, sees_null: bool) -> tuple[list[lis
         same = (float(state.values[i] @ label) / size) ** 4 if size else 0.0
         similar = state.similarity[i] * held if size else 0.0
         read = state.read_weights[i] if size else 0.0
-        faded = math.log(min(pairs, 1.0) + 1e-6) if held else 0.0
+        faded = math.log(state.left[i] + 1e-6) if held else 0.0
         rows.append(
             [
                 *(held, similar, same, similar * same, similar * (1 - same)),
@@ -104,17 +105,18 @@ def step(
     chosen = int(np.argmax(scores)) if before is None else before.chosen
     seen = Seen(described, surprise, chosen, soft, full)
 
-    keys, values, pairs, ages, surprises = [], [], [], [], []
+    keys, values, pairs, lefts, ages, surprises = [], [], [], [], [], []
     for i in range(slots):
         write = float(i == chosen and present)
         if before is not None and present:
             write += soft[i] - before.soft[i]
-        held = state.pairs[i] * (1 - sigmoid(forget[i]))
-        stays = sigmoid(keep[i]) * held
+        left = state.left[i] * (1 - sigmoid(forget[i]))
+        stays = sigmoid(keep[i]) * left * state.pairs[i]
         rate = write / (stays + 1)
         keys.append((1 - rate) * state.keys[i] + rate * state.pending)
         values.append((1 - rate) * state.values[i] + rate * label)
-        pairs.append((1 - write) * held + write * (stays + 1))
+        pairs.append((1 - write) * state.pairs[i] + write * (stays + 1))
+        lefts.append(1.0 if i == chosen and present else left)
         ages.append(0.0 if i == chosen and present else state.age[i] + present)
         surprises.append(surprise if i == chosen and present else state.surprise[i])
 
@@ -127,7 +129,7 @@ def step(
         if held_then[i] <= 0:
             odds.append(0.0)
             continue
-        count = [math.log(min(pairs[i], 1.0) + 1e-6), math.log(max(pairs[i], 1.0))]
+        count = [math.log(lefts[i] + 1e-6), math.log(max(pairs[i], 1.0))]
         bias = 10 * float(weights["reading"] @ [*count, math.log1p(ages[i]) / 5, surprises[i]])
         odds.append(math.exp(beta * cosine + bias))
     shares = [one / sum(odds) for one in odds]
@@ -135,5 +137,5 @@ def step(
     use = [0.95 * old + share for old, share in zip(state.use, shares[1:], strict=True)]
     reads = [math.log(letter + 1e-4) for letter in told]
     reads.append(math.log(shares[0] + 1e-4) - math.log(1 - shares[0] + 1e-4))
-    after = State(keys, values, pairs, ages, use, surprises, now, similarity, told, shares[1:])
+    after = State(keys, values, pairs, lefts, ages, use, surprises, now, similarity, told, shares[1:])
     return reads, after, replace(seen, state=after)

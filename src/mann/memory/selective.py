@@ -7,15 +7,15 @@ same label, and how wrong the answer was when it was written. One small network,
 numbers of them:
 
     s_i, f_i, k_i = g(φ_i)
-    n_i ← (1 − σ(f_i)) n_i                                   forget: n_i pairs are held, or less than one
+    r_i ← (1 − σ(f_i)) r_i                                   forget: r_i of what a slot holds is still there
     w = one-hot of the largest of s_1, …, s_M and s_0        write there, or nowhere; s_0 counts if no slot is empty
-    n'_i = σ(k_i) n_i                                        what stays of the old where the new goes
+    n'_i = σ(k_i) r_i n_i                                    what stays of its n_i pairs where the new one goes
     K_i ← K_i + w_i (key − K_i) / (n'_i + 1)                 the mean of old and new; V_i likewise
-    n_i ← (1 − w_i) n_i + w_i (n'_i + 1)
+    n_i ← (1 − w_i) n_i + w_i (n'_i + 1),  r_i ← (1 − w_i) r_i + w_i
 
 So a pair may join those of its class, replace another or be dropped, and whatever is contradicted or out of date
-may fade. The choice is hard; its gradient is that of the softmax (straight through). What has faded below one whole
-pair counts for less in reading, by a learned share, and so may what is old or was surprising.
+may fade. The choice is hard; its gradient is that of the softmax (straight through). What has faded counts for less
+in reading, by a learned share, and so may what is old or was surprising.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from mann.layers import Linear, normalise
 from mann.memory.base import MOST, Memory, MemoryTrace, SlotConfig, pass_on
 
 TINY = 1e-4  # added to probabilities before their logarithm
-FADED = 1e-6  # the fewest pairs that a slot is said to hold, before the logarithm
+FADED = 1e-6  # the least that is said to be left, before the logarithm
 USED = 0.95  # decay of how much a slot is read
 LONG = 5.0  # log of the age that counts as 1, about 150 pairs
 SWIFT = (
@@ -80,7 +80,8 @@ class SelectiveConfig(SlotConfig, kind="selective"):
 class SelectiveState(NamedTuple):
     keys: Float[Array, "slots width"]  # K, the mean key of the pairs in a slot
     values: Float[Array, "slots label"]  # V, their mean label
-    pairs: Float[Array, "slots"]  # n, how many they are; less than one has faded
+    pairs: Float[Array, "slots"]  # n, how many they are
+    left: Float[Array, "slots"]  # r, the share of them that has not faded
     age: Float[Array, "slots"]  # labels that came since the last was written here
     use: Float[Array, "slots"]  # decayed sum of the read weights
     surprise: Float[Array, "slots"]  # how wrong the answer was for the pair that was written last
@@ -172,7 +173,7 @@ class Selective(Memory):
         return SelectiveState(
             jnp.zeros((self.slots, self.width)),
             jnp.zeros((self.slots, self.labels)),
-            *(nothing, nothing, nothing, nothing),
+            *(nothing, nothing, nothing, nothing, nothing),
             jnp.zeros(self.width),
             nothing,
             jnp.zeros(self.labels),
@@ -198,7 +199,7 @@ class Selective(Memory):
             similar * same,
             similar * (1 - same),
             held * jnp.log1p(state.age) / LONG,
-            held * jnp.log(jnp.minimum(state.pairs, 1.0) + FADED),
+            held * jnp.log(state.left + FADED),
             jnp.log1p(state.pairs),
             state.use,
             state.surprise,
@@ -220,7 +221,7 @@ class Selective(Memory):
         gates = described @ self.straight + jax.nn.relu(described @ self.first) @ self.second
         score, forget, keep = SWIFT * gates.T
 
-        pairs = state.pairs * jax.nn.sigmoid(-forget)
+        left = state.left * jax.nn.sigmoid(-forget)
         best = jnp.max(described[:, 3])  # the likeness of the most similar slot of the same label
         nowhere = SWIFT * self.nowhere @ jnp.stack([jnp.ones(()), surprise, best])
         # While there is room, nothing is dropped: a memory that stays empty has no gradient by which to mend it.
@@ -229,23 +230,25 @@ class Selective(Memory):
         soft = jax.nn.softmax(scores)
         hard = jax.nn.one_hot(jnp.argmax(scores), self.slots + 1)
         write = present * (hard + soft - jax.lax.stop_gradient(soft))[: self.slots]
-        kept = jax.nn.sigmoid(keep) * pairs
+        kept = jax.nn.sigmoid(keep) * left * state.pairs
         rate = (write / (kept + 1))[:, None]
         keys = state.keys + rate * (state.pending[None] - state.keys)
         values = state.values + rate * (label[None] - state.values)
-        pairs = (1 - write) * pairs + write * (kept + 1)
-        written = jax.lax.stop_gradient(write)
+        pairs = (1 - write) * state.pairs + write * (kept + 1)
+        written = jax.lax.stop_gradient(write)  # a slot that has faded is not written to just to be read again
+        left = (1 - written) * left + written
         age = (1 - written) * (state.age + present)
         surprises = state.surprise + written * (surprise - state.surprise)
 
         similarity = normalise(keys) @ now
-        told, odds, weights = self.read(similarity, values, pairs, age, surprises)
+        told, odds, weights = self.read(similarity, values, pairs, left, age, surprises)
         use = jax.lax.stop_gradient(USED * state.use + weights)
         reads = jnp.concatenate([jnp.log(told + TINY), odds[None]])
         return reads, SelectiveState(
             keys,
             values,
             pairs,
+            left,
             age,
             use,
             surprises,
@@ -258,13 +261,14 @@ class Selective(Memory):
         similarity: Float[Array, "slots"],
         values: Float[Array, "slots label"],
         pairs: Float[Array, "slots"],
+        left: Float[Array, "slots"],
         age: Float[Array, "slots"],
         surprise: Float[Array, "slots"],
     ) -> tuple[Float[Array, "label"], Float[Array, ""], Float[Array, "slots"]]:
         """The blended value, the log odds of "none of them", and where it looked."""
         beta = jnp.exp(self.strength)
         held = pairs > 0
-        fade = jnp.log(jnp.minimum(pairs, 1.0) + FADED)
+        fade = jnp.log(left + FADED)
         more = jnp.log(jnp.maximum(pairs, 1.0))
         bias = jnp.stack([fade, more, jnp.log1p(age) / LONG, surprise], axis=1) @ (SWIFT * self.reading)
         logits = jnp.where(held, beta * similarity + bias, -jnp.inf)
