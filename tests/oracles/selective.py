@@ -56,20 +56,18 @@ def describe(state: State, label: np.ndarray, sees_null: bool) -> tuple[list[lis
     surprise = 1 - float(state.told @ label) / size if size else 0.0
     rows = []
     for i, pairs in enumerate(state.pairs):
-        held = 1.0 if pairs > 0 else 0.0
-        same = (float(state.values[i] @ label) / size) ** 4 if size else 0.0
+        held = state.left[i]
+        same = held * (float(state.values[i] @ label) / size) ** 4 if size else 0.0
         similar = state.similarity[i] * held if size else 0.0
         read = state.read_weights[i] if size else 0.0
-        faded = math.log(state.left[i] + 1e-6) if held else 0.0
         rows.append(
             [
                 *(held, similar, same, similar * same, similar * (1 - same)),
                 *(
                     held * math.log1p(state.age[i]) / 5,
-                    faded,
-                    math.log1p(pairs),
-                    state.use[i],
-                    state.surprise[i],
+                    held * math.log1p(pairs),
+                    held * state.use[i],
+                    held * state.surprise[i],
                 ),
                 *(read, read * (1 - same), surprise, 1.0 if sees_null and not size else 0.0, 1.0),
             ]
@@ -99,7 +97,8 @@ def step(
             numbers_of.append(float(number))
     likeness = max(row[3] for row in described)
     nowhere = 10 * float(weights["nowhere"] @ [1.0, surprise, likeness])
-    full = all(n > 0 for n in state.pairs) if before is None else before.full
+    left = [old * (1 - sigmoid(number)) for old, number in zip(state.left, forget, strict=True)]
+    full = min(left) >= 0.05 if before is None else before.full
     scores.append(nowhere if full else -np.inf)  # while there is room, nothing is dropped
     soft = softmax(scores)
     chosen = int(np.argmax(scores)) if before is None else before.chosen
@@ -110,13 +109,12 @@ def step(
         write = float(i == chosen and present)
         if before is not None and present:
             write += soft[i] - before.soft[i]
-        left = state.left[i] * (1 - sigmoid(forget[i]))
-        stays = sigmoid(keep[i]) * left * state.pairs[i]
+        stays = sigmoid(keep[i]) * left[i] * state.pairs[i]
         rate = write / (stays + 1)
         keys.append((1 - rate) * state.keys[i] + rate * state.pending)
         values.append((1 - rate) * state.values[i] + rate * label)
         pairs.append((1 - write) * state.pairs[i] + write * (stays + 1))
-        lefts.append(1.0 if i == chosen and present else left)
+        lefts.append(1.0 if i == chosen and present else left[i])
         ages.append(0.0 if i == chosen and present else state.age[i] + present)
         surprises.append(surprise if i == chosen and present else state.surprise[i])
 

@@ -8,7 +8,7 @@ numbers of them:
 
     s_i, f_i, k_i = g(φ_i)
     r_i ← (1 − σ(f_i)) r_i                                   forget: r_i of what a slot holds is still there
-    w = one-hot of the largest of s_1, …, s_M and s_0        write there, or nowhere; s_0 counts if no slot is empty
+    w = one-hot of the largest of s_1, …, s_M and s_0        write there, or nowhere, unless a slot is empty
     n'_i = σ(k_i) r_i n_i                                    what stays of its n_i pairs where the new one goes
     K_i ← K_i + w_i (key − K_i) / (n'_i + 1)                 the mean of old and new; V_i likewise
     n_i ← (1 − w_i) n_i + w_i (n'_i + 1),  r_i ← (1 − w_i) r_i + w_i
@@ -33,6 +33,7 @@ from mann.memory.base import MOST, Memory, MemoryTrace, SlotConfig, pass_on
 
 TINY = 1e-4  # added to probabilities before their logarithm
 FADED = 1e-6  # the least that is said to be left, before the logarithm
+EMPTY = 0.05  # a slot of which less is left is empty
 USED = 0.95  # decay of how much a slot is read
 LONG = 5.0  # log of the age that counts as 1, about 150 pairs
 SWIFT = (
@@ -99,7 +100,6 @@ FEATURES = (  # φ_i, and what s_i, f_i and k_i start with of each: first empty 
     ("similar, same label", (2.0, 0.0, 0.0)),
     ("similar, other label", (0.0, 0.0, 0.0)),
     ("age", (3.0, 0.0, 0.0)),
-    ("faded", (-0.5, 0.0, 0.0)),
     ("pairs", (0.0, 0.0, 0.0)),
     ("use", (-0.5, 0.0, 0.0)),
     ("surprise then", (0.0, 0.0, 0.0)),
@@ -187,8 +187,8 @@ class Selective(Memory):
         squares = jnp.sum(label**2)
         present = (squares > 0).astype(jnp.float32)
         size = jnp.maximum(squares, 1e-6)
-        same = (state.values @ label / size) ** SAME
-        held = (state.pairs > 0).astype(jnp.float32)
+        held = state.left  # what has been forgotten is described as what was never there
+        same = held * (state.values @ label / size) ** SAME
         similar = present * held * state.similarity
         surprise = present * (1 - state.told @ label / size)
         read = present * state.read_weights
@@ -199,10 +199,9 @@ class Selective(Memory):
             similar * same,
             similar * (1 - same),
             held * jnp.log1p(state.age) / LONG,
-            held * jnp.log(state.left + FADED),
-            jnp.log1p(state.pairs),
-            state.use,
-            state.surprise,
+            held * jnp.log1p(state.pairs),
+            held * state.use,
+            held * state.surprise,
             read,
             read * (1 - same),
             jnp.broadcast_to(surprise, held.shape),
@@ -225,7 +224,7 @@ class Selective(Memory):
         best = jnp.max(described[:, 3])  # the likeness of the most similar slot of the same label
         nowhere = SWIFT * self.nowhere @ jnp.stack([jnp.ones(()), surprise, best])
         # While there is room, nothing is dropped: a memory that stays empty has no gradient by which to mend it.
-        nowhere = jnp.where(jnp.any(state.pairs == 0), -jnp.inf, nowhere)
+        nowhere = jnp.where(jnp.any(left < EMPTY), -jnp.inf, nowhere)
         scores = jnp.concatenate([score, nowhere[None]])
         soft = jax.nn.softmax(scores)
         hard = jax.nn.one_hot(jnp.argmax(scores), self.slots + 1)
