@@ -56,8 +56,7 @@ class Config:
     persistent: bool = False
     """Do not wipe the memory between episodes (the paper's section on interference)."""
     wiped_after: int = 0
-    """Of a persistent memory: wiped after so many episodes all the same, each of the batch at another time, so that
-    young memories are met as well as old ones; 0 for never."""
+    """Episodes after which a persistent memory is wiped all the same, those of a batch in turn; 0 means never."""
     averaging: float = 0.0
     """Decay of a moving average of the weights that is used for evaluation, such as 0.999; 0 means none."""
     evaluate_every: int = 250
