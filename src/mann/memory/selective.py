@@ -234,7 +234,8 @@ class Selective(Memory):
         keys = state.keys + rate * (state.pending[None] - state.keys)
         values = state.values + rate * (label[None] - state.values)
         pairs = (1 - write) * state.pairs + write * (kept + 1)
-        written = jax.lax.stop_gradient(write)  # a slot that has faded is not written to just to be read again
+        # A slot that has faded is not written to just to be read again.
+        written = jax.lax.stop_gradient(write)
         left = (1 - written) * left + written
         age = (1 - written) * (state.age + present)
         surprises = state.surprise + written * (surprise - state.surprise)
