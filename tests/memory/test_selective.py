@@ -185,6 +185,18 @@ def test_pairs_are_dropped_where_nowhere_is_best_but_not_while_there_is_room():
     assert not np.any(states.write_weights[told + 1 :])
 
 
+def test_what_was_forgotten_is_an_empty_slot():
+    """Full, then all forgotten at the null label: nothing is familiar, and the next pair finds a place."""
+    module = forced(memory(scale=0.0, slots=3), FORGET, "no label", 60.0, one=-30.0)
+    module = eqx.tree_at(lambda m: m.nowhere, module, jnp.array([1e4, 0.0, 0.0]))
+    labels = jnp.eye(LABELS)[jnp.array([0, 0, 1, 2, 3, 0, 3])].at[jnp.array([0, 5])].set(0)
+    features, _ = stream(steps=len(labels))
+    _, states = run(module, module.project(features, labels), module.initial_state())
+    np.testing.assert_allclose(states.write_weights.sum(axis=1), [0, 1, 1, 1, 0, 0, 1], atol=1e-6)
+    at = [module.familiarity(jax.tree.map(lambda leaf, t=t: leaf[t], states)) for t in (0, 4, 5)]
+    assert at[0] == at[2] == -1 < at[1]
+
+
 def test_an_empty_memory_has_gradients_where_nowhere_is_best():
     module = memory(scale=0.0)
     module = eqx.tree_at(lambda m: m.nowhere, module, jnp.array([1e4, 0.0, 0.0]))

@@ -277,7 +277,7 @@ NOTE = (
 def figures(records: Records) -> dict[str, Figure]:
     lines = [
         PeerLine(
-            label.replace("`", ""),
+            label,
             [row["things"] for row in runs[0]["taught_once"]],
             _means(runs, "accuracy_forced"),
             _means(runs, "area_known_new"),

@@ -42,11 +42,7 @@ LEARNED = "selective (learned)"
 BLIND = "selective, blind to the null label"
 LRUA = "LRUA"
 LONGER = "LRUA, `omniglot-15-strings` as it ships"
-
-
-WIPED_AFTER = (
-    20  # episodes of training, or no memory would ever be young there, as all are where they are used
-)
+WIPED_AFTER = 20  # episodes, in training: otherwise only old memories would be met there
 
 
 class Row(NamedTuple):

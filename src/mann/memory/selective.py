@@ -282,7 +282,7 @@ class Selective(Memory):
 
     def familiarity(self, state: SelectiveState) -> Float[Array, ""]:
         """The largest cosine with a key that is held; −1 if none is."""
-        return jnp.max(jnp.where(state.pairs > 0, state.similarity, -1.0))
+        return jnp.max(jnp.where(state.left >= EMPTY, state.similarity, -1.0))
 
     def trace(self, state: SelectiveState) -> MemoryTrace:
         contents = jnp.concatenate([state.keys, state.values], axis=-1)
