@@ -1,4 +1,5 @@
 import ast
+import dataclasses
 import errno
 import io
 import itertools
@@ -335,6 +336,18 @@ def test_parts_are_exchanged_by_name_and_keep_what_they_have_in_common(capsys):
     assert "--model.memory.least-used" not in shown
     assert re.search(r"none \| attention \| [a-z |\n-]*ntm", shown)
     assert ">>>" not in shown  # examples of Python in docstrings
+
+
+def test_a_part_keeps_what_was_changed_and_has_its_own_defaults_otherwise():
+    from mann.commands.train import choose_parts
+    from mann.memory import LRUAConfig, SelectiveConfig
+    from mann.training.presets import PRESETS
+
+    start = PRESETS["omniglot-15-strings"]  # 4 read heads, of which a selective memory has one
+    assert choose_parts(start, ["--model.memory", "selective"]).model.memory == SelectiveConfig()
+    changed = dataclasses.replace(start.model, memory=LRUAConfig(slots=32, initial_strength=3.0))
+    chosen = choose_parts(dataclasses.replace(start, model=changed), ["--model.memory", "selective"])
+    assert chosen.model.memory == SelectiveConfig(slots=32)
 
 
 def test_the_last_of_several_names_of_a_part_counts():

@@ -12,7 +12,7 @@ from mann.experiments.records import read_record
 from mann.paper import one_alphabet
 from mann.trained import load_trained
 
-FORCED = {"many-keyvalue-seed0": 0.9, "many-keyvalue-seed1": 0.94, "many-lake-seed0": 0.8}
+FORCED = {"many-balanced-seed0": 0.9, "many-balanced-seed1": 0.94, "many-lake-seed0": 0.8}
 
 
 def made_up():
@@ -55,7 +55,7 @@ def test_the_page_shows_characters_of_one_alphabet_beside_what_was_published():
 
 def test_the_two_splits_train_on_other_classes_and_nothing_else_differs():
     entries = {entry.name: entry for entry in frontier.entries("full")}
-    ours, lake = entries["many-keyvalue-seed1"], entries["many-lake-seed1"]
+    ours, lake = entries["many-balanced-seed1"], entries["many-lake-seed1"]
     assert (ours.config.data.split, lake.config.data.split) == ("paper", "lake")
     data = dataclasses.replace(lake.config.data, split="paper")
     assert dataclasses.replace(lake.config, data=data) == ours.config
@@ -69,7 +69,7 @@ def test_a_network_starts_from_shipped_weights(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("mann.experiments.entries.train", train)
-    entry = smallest("keyvalue")
+    entry = smallest("balanced")
     network = Network("started", "started", entry.config, start="omniglot-5")
     with pytest.raises(KeyboardInterrupt):
         network.measure(tmp_path / "started", 4)
@@ -80,7 +80,7 @@ def test_a_network_starts_from_shipped_weights(tmp_path, monkeypatch):
 
 
 def test_a_record_from_before_started_at_random(tmp_path):
-    network = Network("one", "one", smallest("keyvalue").config)
+    network = Network("one", "one", smallest("balanced").config)
     path = tmp_path / "one.json"
     path.write_text(
         json.dumps({key: value for key, value in network.description().items() if key != "start"})

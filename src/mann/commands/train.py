@@ -178,7 +178,7 @@ def _load_config(word: str) -> "Config | None":
 def choose_parts(config: "Config", words: list[str]) -> "Config":
     """Exchange parts as `--model.memory ntm` asks for, which is taken out of the words.
 
-    What the old part and the new one have in common, such as the number of slots, is kept.
+    What the old part has otherwise than by default, such as its number of slots, is kept if the new one has it too.
     """
     from mann.parts import family_of, member, to_dict
     from mann.training.config import from_dict
@@ -194,8 +194,8 @@ def choose_parts(config: "Config", words: list[str]) -> "Config":
         holder = content
         for parent in parents:
             holder = holder[parent]
-        common = _common_fields(type(part), chosen)
-        holder[last] = {"kind": kind} | {field: holder[last][field] for field in common}
+        kept = _common_fields(type(part), chosen) & _changed_fields(part)
+        holder[last] = {"kind": kind} | {field: holder[last][field] for field in kept}
     return from_dict(content)
 
 
@@ -228,10 +228,20 @@ def _parts(value: Any, prefix: str = "") -> dict[str, Any]:
     return parts
 
 
-def _common_fields(one: type, other: type) -> list[str]:
+def _common_fields(one: type, other: type) -> set[str]:
     """Fields that two parts have from a common base."""
     base = next(cls for cls in one.__mro__ if cls in other.__mro__)
-    return [field.name for field in dataclasses.fields(base)]
+    return {field.name for field in dataclasses.fields(base)}
+
+
+def _changed_fields(part: Any) -> set[str]:
+    """Fields that are not as they are by default."""
+    default = type(part)()
+    return {
+        field.name
+        for field in dataclasses.fields(part)
+        if getattr(part, field.name) != getattr(default, field.name)
+    }
 
 
 def _description(config: "Config") -> str:

@@ -27,13 +27,13 @@ from mann.training.presets import PRESETS, STARTS
 TITLE = "With an encoder: 5 classes with one-hot labels, 20 with strings"
 TASKS = {"omniglot-5-conv": "5 classes, one-hot", "omniglot-20-strings-conv": "20 classes, strings"}
 LAKE = "trained on Lake's 30 background alphabets"
-WORDS = {PEERS["keyvalue"][0]: "trained on classes 1 to 1200", LAKE: LAKE}  # where only the classes differ
+WORDS = {PEERS["balanced"][0]: "trained on classes 1 to 1200", LAKE: LAKE}  # where only the classes differ
 
 
 def entries(scale: Scale) -> list[Entry]:
     """The first seed of all, then the second. The networks of the paper's split are those of `peers`."""
     if scale == "smoke":
-        return [smallest("keyvalue")]
+        return [smallest("balanced")]
     seeds = (0, 1) if scale == "full" else (0,)
     return [entry for seed in seeds for entry in (*_few(scale, seed), *_alike(scale, seed))]
 
@@ -53,10 +53,10 @@ def _few(scale: Scale, seed: int) -> list[Network]:
 
 def _alike(scale: Scale, seed: int) -> list[Peer]:
     """`omniglot-many`, trained on one split or the other and taught characters of one alphabet."""
-    lake = with_changes(config("keyvalue", seed), data__split="lake")
+    lake = with_changes(config("balanced", seed), data__split="lake")
     tests = (Condition(classes=20, alphabets="across"),)
     return [
-        trained_peer("keyvalue", scale, seed),
+        trained_peer("balanced", scale, seed),
         Peer(f"many-lake-seed{seed}", LAKE, at_scale(lake, scale), tests, things=(WITHIN,)),
     ]
 
