@@ -13,7 +13,7 @@ import numpy as np
 
 from mann.data.seen import Fingerprints
 from mann.errors import MannError
-from mann.files import Damaged, from_arrays, load_arrays, save_arrays, to_arrays
+from mann.files import Damaged, from_arrays, load_arrays, save_arrays, stated_digest, to_arrays
 from mann.memory import MemoryConfig
 from mann.models import Model, build_model
 from mann.training.checkpoint import list_checkpoints
@@ -92,6 +92,12 @@ def pretrained_names() -> list[str]:
         True
     """
     return sorted(path.name.removesuffix(".safetensors") for path in _shipped())
+
+
+def pretrained_digest(name: str) -> str:
+    """The digest of shipped weights and their description: another one after every new shipment."""
+    with resources.as_file(PRETRAINED / f"{name}.safetensors") as file:
+        return stated_digest(file)
 
 
 def load_trained(name: str | Path) -> Trained:

@@ -14,7 +14,7 @@ from mann.cli import main
 from mann.encoders import ConvConfig, NoEncoder
 from mann.errors import MannError
 from mann.experiments import EXPERIMENTS, load_experiment, regression
-from mann.experiments.entries import Condition, Network
+from mann.experiments.entries import Condition, Network, Shipped
 from mann.experiments.networks import SETTINGS, network, with_changes
 from mann.experiments.page import write_report
 from mann.experiments.records import load_records, read_record, thin, typical_pace
@@ -202,6 +202,18 @@ def test_the_committed_page_agrees_with_the_committed_records(tmp_path, capsys, 
     for path in (ROOT / "results").glob("*/*.json"):
         assert path.stat().st_size < 100_000, path
         assert read_record(path).get("scale", "full") == "full", path
+
+
+def test_committed_records_of_shipped_networks_are_of_the_weights_that_ship():
+    found = 0
+    for name in EXPERIMENTS:
+        records = load_records(ROOT / "results" / name)
+        for entry in load_experiment(name).entries("full"):
+            if isinstance(entry, Shipped) and entry.name in records:
+                record, found = records[entry.name], found + 1
+                assert entry.matches(record), f"measure results/{name}/{entry.name}.json anew"
+                assert not entry.matches(record | {"weights": "of another shipment"})
+    assert found > 10
 
 
 @pytest.mark.parametrize(

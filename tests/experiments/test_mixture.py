@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from mann.data import Digits
+from mann.errors import MannError
 from mann.experiments import load_experiment, mixture
 from mann.experiments.mixture import ALL, ITSELF, OMNIGLOT
 
@@ -89,3 +91,14 @@ def test_page_and_figure_are_made_of_what_there_is():
     assert max(heights) == pytest.approx(90.0)
     assert mixture.figures({}) == {}
     assert "have not all been measured yet" in load_experiment("mixture").page({})
+
+
+def test_what_cannot_be_had_for_the_tests_is_told_before_the_training(tmp_path, monkeypatch):
+    def missing(data):
+        raise MannError("The digits come with scikit-learn.")
+
+    monkeypatch.setattr(Digits, "load", missing)
+    entry = next(entry for entry in ENTRIES if entry.name == "mixture-without-digits-seed0")
+    with pytest.raises(MannError, match="scikit-learn"):
+        entry.measure(tmp_path / "run", 4)
+    assert not (tmp_path / "run").exists()

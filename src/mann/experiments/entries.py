@@ -22,7 +22,7 @@ from mann.metrics import accuracy_by_instance
 from mann.parts import from_dict, to_dict
 from mann.tasks import AccuracyByInstance, Alphabets, Classification
 from mann.tasks.base import Unseen
-from mann.trained import Trained, load_trained, with_neighbours, with_slots
+from mann.trained import Trained, load_trained, pretrained_digest, with_neighbours, with_slots
 from mann.training.config import Config
 from mann.training.display import make_display
 from mann.training.legacy import upgrade_config, upgrade_data
@@ -135,6 +135,7 @@ class Shipped(Entry):
     def description(self) -> dict[str, Any]:
         return {
             "model": self.model,
+            "weights": pretrained_digest(self.model),
             "data": None if self.data is None else to_dict(self.data),
             "tests": [test._asdict() for test in self.tests],
         }

@@ -110,6 +110,9 @@ class Transferred(Network):
         ]
 
     def measure(self, folder: Path, episodes: int) -> Record | None:
+        for data, _ in self.targets:
+            if data.kind in ONLY_TESTED:
+                data.load()  # if scikit-learn is missing, better now than after the training
         record = super().measure(folder, episodes)
         if record is None:
             return None
