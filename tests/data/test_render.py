@@ -9,7 +9,14 @@ from scipy import ndimage, stats
 
 from mann.data import render as rendering
 from mann.data.images import SIDE, ImageSet, PictureFormat
-from mann.data.render import Transform, grid_side, prepare, random_distortion, random_transform
+from mann.data.render import (
+    Transform,
+    grid_side,
+    prepare,
+    random_bend,
+    random_distortion,
+    random_transform,
+)
 from mann.errors import MannError
 
 COUNT = 8  # stroke drawings: two classes of four
@@ -44,7 +51,7 @@ def pictures(bitmaps):
     return prepare(image_set(bitmaps.reshape(2, COUNT // 2, SIDE, SIDE)))
 
 
-def show(pictures, rotation=0.0, shift=(0.0, 0.0), quarter=0, distortion=None):
+def show(pictures, rotation=0.0, shift=(0.0, 0.0), quarter=0, distortion=None, bend=None):
     """All drawings of the set under one transform, or a transform for each, as (n, side, side, *channels)."""
     classes, per_class, *channels = pictures.grids.shape[:-2]
     count, side = classes * per_class, pictures.format.side
@@ -53,6 +60,7 @@ def show(pictures, rotation=0.0, shift=(0.0, 0.0), quarter=0, distortion=None):
         jnp.asarray(np.broadcast_to(np.asarray(shift, np.float32), (count, 2))),
         jnp.asarray(np.broadcast_to(np.int32(quarter), count)),
         distortion,
+        bend,
     )
     index = np.arange(count, dtype=np.int32)
     classes, drawings = np.divmod(index, np.int32(per_class))
@@ -121,6 +129,29 @@ def test_distortions_agree_with_scipy(bitmaps, pictures):
         assert np.corrcoef(actual[i].ravel(), expected.ravel())[0, 1] > 0.985
         plain = reference(bitmap, 0.1, shift[i])
         assert np.abs(actual[i] - expected).mean() < 0.5 * np.abs(plain - expected).mean()
+
+
+def bent(bitmap, knots):
+    """Every point looks where scipy says its ink comes from, with Pillow's bicubic filter between the knots."""
+    fine = enlarge(bitmap)
+    scale = len(fine) / 20  # fine pixels per output pixel
+    moved = [
+        np.asarray(Image.fromarray(np.asarray(axis)).resize(fine.shape, Image.Resampling.BICUBIC))
+        for axis in knots
+    ]
+    places = np.indices(fine.shape) + scale * np.stack(moved)
+    return downscale(ndimage.map_coordinates(fine, places, order=1, mode="constant"))
+
+
+def test_bends_agree_with_scipy_and_pillow(bitmaps, pictures):
+    knots = random_bend(jax.random.key(0), COUNT, 0.02, 20)
+    assert 0.7 < np.abs(np.asarray(knots)).max() <= 0.8  # output pixels
+    actual, plain = show(pictures, bend=knots), show(pictures)
+    expected = np.stack([bent(bitmap, moved) for bitmap, moved in zip(bitmaps, knots, strict=True)])
+    for one, other in zip(actual, expected, strict=True):
+        assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.98
+    assert np.abs(actual - expected).mean() < 0.3 * np.abs(plain - expected).mean()
+    np.testing.assert_array_equal(show(pictures, bend=0 * knots), plain)
 
 
 @pytest.mark.parametrize("quarter", [0, 1, 2, 3])

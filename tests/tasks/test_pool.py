@@ -106,6 +106,23 @@ def test_a_class_of_a_pool_is_turned_as_a_whole(drawings):
     assert np.mean(apart) < 0.7 * np.abs(expected[1:] - means[:-1]).mean()
 
 
+@pytest.mark.parametrize("way", ["distortion", "bend"])
+def test_drawings_of_a_pool_are_changed_each_by_itself_and_only_where_they_are_augmented(drawings, way):
+    changed = dataclasses.replace(POOL, **{way: 0.05})
+    one, other = (
+        np.asarray(pool.draw(jax.random.key(3), drawings, augment=True)[0]) for pool in (POOL, changed)
+    )
+    apart = np.abs(one - other).mean(axis=1)
+    assert (apart > 0).all()
+    assert len(set(apart)) == len(apart)
+    alike = [np.corrcoef(a, b)[0, 1] for a, b in zip(one, other, strict=True)]
+    assert 0.5 < np.mean(alike) < 0.95  # the same drawings
+    still = [pool.draw(jax.random.key(3), drawings, augment=False)[0] for pool in (POOL, changed)]
+    np.testing.assert_array_equal(*still)
+    with pytest.raises(MannError, match=way):
+        dataclasses.replace(POOL, **{way: 0.5})
+
+
 def test_encoding_once_gives_the_loss_and_the_gradient_of_encoding_every_step(episodes):
     config = ModelConfig(
         encoder=MLPConfig(hidden=16, layers=1, features=8), memory=KeyValueConfig(slots=32, width=8)

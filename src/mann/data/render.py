@@ -1,4 +1,4 @@
-"""Augmentation on the device: small rotation, translation, downscaling, rotation by quarter turns.
+"""Augmentation on the device: small rotation, translation, downscaling, rotation by quarter turns; or more.
 
 Downscaling is anti-aliased with a triangle filter that reaches one output pixel (for Omniglot at 20×20, 5.25
 source pixels) to each side, as image libraries do for "bilinear with antialiasing". The filtered value at *every*
@@ -22,6 +22,7 @@ FINE = 3  # grid points of the prefiltered picture per output pixel
 PAD = 4  # points beyond the frame; the outermost are empty, so that positions outside can be clipped to them
 MAX_ROTATION = np.pi / 16
 MAX_SHIFT = 10 / 105  # of the side: 10 pixels of an Omniglot drawing
+KNOTS = 5  # per side, that move by themselves where a drawing is bent
 
 
 def grid_side(side: int) -> int:
@@ -54,6 +55,8 @@ class Transform(NamedTuple):
     quarter: Int[Array, "*batch"]
     distortion: Float[Array, "*batch 2 2"] | None = None
     """Taken to the way back, in down and right, before all else: near the identity it stretches and shears."""
+    bend: Float[Array, "*batch 2 knots knots"] | None = None
+    """How far an evenly spaced grid of knots moves, down and right; what lies between them follows smoothly."""
 
 
 @cache
@@ -152,6 +155,23 @@ def random_distortion(key: PRNGKeyArray, count: int, extent: float) -> Float[Arr
     return jnp.eye(2)[None] + extent * jax.random.truncated_normal(key, -2.0, 2.0, (count, 2, 2))
 
 
+def random_bend(
+    key: PRNGKeyArray, count: int, extent: float, side: int
+) -> Float[Array, "count 2 knots knots"]:
+    """Knots that move by normal numbers with a standard deviation of `extent` sides, cut off at twice that."""
+    return extent * side * jax.random.truncated_normal(key, -2.0, 2.0, (count, 2, KNOTS, KNOTS))
+
+
+def _between(
+    knots: Float[Array, "n 2 knots knots"], side: int
+) -> tuple[Float[Array, "n pixels"], Float[Array, "n pixels"]]:
+    """How far every pixel moves, down and right: cubic interpolation between the knots."""
+    count = knots.shape[-1]
+    cubic = jax.image.resize(jnp.eye(count), (side, count), "cubic")
+    moved = jnp.einsum("yk,naki,xi->anyx", cubic, knots, cubic).reshape(2, len(knots), -1)
+    return moved[0], moved[1]
+
+
 def render(
     pictures: Drawings,
     classes: Int[Array, "n"],
@@ -160,15 +180,18 @@ def render(
 ) -> Float[Array, "n pixels"]:
     """Augmented images of the named drawings, flattened row by row with the channels last, paper 0 … ink 1.
 
-    The drawing is distorted, turned by `rotation` about the centre of the frame, moved by `shift`, downscaled, and
-    the result turned counter-clockwise by `quarter` × 90°.
+    The drawing is distorted, turned by `rotation` about the centre of the frame, moved by `shift`, downscaled, the
+    result turned counter-clockwise by `quarter` × 90°, and bent.
     """
     side, channels = pictures.format
     grid = grid_side(side)
     centred = jnp.arange(side, dtype=jnp.float32) - (side - 1) / 2
     down, right = (axis.reshape(1, -1) for axis in jnp.meshgrid(centred, centred, indexing="ij"))
 
-    # Each output pixel asks where its ink comes from: undo the quarter turn, the shift and the rotation.
+    # Each output pixel asks where its ink comes from: undo the bend, the quarter turn, the shift and the rotation.
+    if transform.bend is not None:
+        moved_down, moved_right = _between(transform.bend, side)
+        down, right = down + moved_down, right + moved_right
     cos_q = jnp.array([1.0, 0.0, -1.0, 0.0])[transform.quarter, None]
     sin_q = jnp.array([0.0, 1.0, 0.0, -1.0])[transform.quarter, None]
     y = cos_q * down + sin_q * right - transform.shift[:, :1]

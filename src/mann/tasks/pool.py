@@ -11,13 +11,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from mann.data.render import Drawings, Transform, random_distortion, random_transform, render
+from mann.data.render import (
+    Drawings,
+    Transform,
+    random_bend,
+    random_distortion,
+    random_transform,
+    render,
+)
 from mann.episodes import choose_below, sample_distinct
 from mann.errors import MannError, check_range
 from mann.tasks.alphabets import Alphabets, choose_classes
 
 MOST = 2**16
 MOST_DISTORTED = 0.3  # past it, drawings may collapse to a line
+MOST_BENT = 0.1  # of the side; past it, a drawing may fold over itself
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +46,15 @@ class PoolConfig:
     """Drawings of each class in a pool."""
     distortion: float = 0.0
     """How far each drawing is stretched and sheared, besides the usual augmentation; those of tests are not."""
+    bend: float = 0.0
+    """How far its parts move against each other, in shares of its side; those of tests do not."""
 
     def __post_init__(self) -> None:
         check_range("The episodes that share a pool", self.episodes, 0, MOST)
         check_range("The classes of a pool", self.classes, 1, MOST)
         check_range("The drawings per class of a pool", self.drawings, 1, MOST)
         check_range("The distortion of a pool", self.distortion, 0.0, MOST_DISTORTED)
+        check_range("The bend of a pool", self.bend, 0.0, MOST_BENT)
 
     def check_batch(self, episodes: int) -> None:
         """Refuse a number of episodes that cannot share pools evenly.
@@ -92,13 +103,16 @@ class PoolConfig:
         rotation, shift = random_transform(jax.random.uniform(keys[2], (pictures, 3)), source.format.side)
         quarter = choose_below(jax.random.uniform(keys[3], (self.classes,)), 4)
         quarter = jnp.repeat(quarter[alike], self.drawings)
-        distortion = None
+        distortion = bend = None
         if not augment:
             rotation, shift, quarter = (jnp.zeros_like(x) for x in (rotation, shift, quarter))
-        elif self.distortion:
+        if augment and self.distortion:
             distortion = random_distortion(jax.random.fold_in(key, 0), pictures, self.distortion)
+        if augment and self.bend:
+            bend = random_bend(jax.random.fold_in(key, 1), pictures, self.bend, source.format.side)
         classes = jnp.repeat(chosen, self.drawings)
-        return render(source, classes, drawings, Transform(rotation, shift, quarter, distortion)), alike
+        transform = Transform(rotation, shift, quarter, distortion, bend)
+        return render(source, classes, drawings, transform), alike
 
     def arrange(
         self, key: PRNGKeyArray, alike: Int[Array, "classes"], active: int | Int[Array, ""], steps: int
