@@ -8,7 +8,7 @@ import numpy as np
 from mann.experiments.entries import Condition, Entry, Network
 from mann.experiments.experiment import Experiment
 from mann.experiments.networks import with_changes
-from mann.experiments.peers import PEERS, TAUGHT, WITHIN, Peer, config, smallest, trained_peer
+from mann.experiments.peers import TAUGHT, WITHIN, Peer, smallest
 from mann.experiments.records import Record, Records, Table
 from mann.experiments.scales import Scale, at_scale
 from mann.experiments.tables import (
@@ -26,12 +26,12 @@ from mann.training.presets import PRESETS, STARTS
 
 TITLE = "With an encoder: 5 classes with one-hot labels, 20 with strings"
 TASKS = {"omniglot-5-conv": "5 classes, one-hot", "omniglot-20-strings-conv": "20 classes, strings"}
+PAPER = "trained on classes 1 to 1200"
 LAKE = "trained on Lake's 30 background alphabets"
-WORDS = {PEERS["balanced"][0]: "trained on classes 1 to 1200", LAKE: LAKE}  # where only the classes differ
 
 
 def entries(scale: Scale) -> list[Entry]:
-    """The first seed of all, then the second. The networks of the paper's split are those of `peers`."""
+    """The first seed of all, then the second."""
     if scale == "smoke":
         return [smallest("balanced")]
     seeds = (0, 1) if scale == "full" else (0,)
@@ -53,11 +53,14 @@ def _few(scale: Scale, seed: int) -> list[Network]:
 
 def _alike(scale: Scale, seed: int) -> list[Peer]:
     """`omniglot-many`, trained on one split or the other and taught characters of one alphabet."""
-    lake = with_changes(config("balanced", seed), data__split="lake")
+    ours = dataclasses.replace(PRESETS["omniglot-many"], seed=seed)
     tests = (Condition(classes=20, alphabets="across"),)
     return [
-        trained_peer("balanced", scale, seed),
-        Peer(f"many-lake-seed{seed}", LAKE, at_scale(lake, scale), tests, things=(WITHIN,)),
+        Peer(f"{name}-seed{seed}", label, at_scale(config, scale), tests, things=(WITHIN,))
+        for name, label, config in (
+            ("many", PAPER, ours),
+            ("many-lake", LAKE, with_changes(ours, data__split="lake")),
+        )
     ]
 
 
@@ -85,7 +88,7 @@ def _within(records: Records) -> str:
     for label, runs in _runs(records).items():
         if runs[0].get("taught_within"):
             shown = [_spread([run["taught_within"][0][field] for run in runs]) for field, _ in TAUGHT]
-            rows.append([WORDS[label], "ours", *shown, training_cost(runs)])
+            rows.append([label, "ours", *shown, training_cost(runs)])
     for row in one_alphabet():
         shown = [f"{row['accuracy']:.1f}" if what == "forced" else "" for _, what in TAUGHT]
         rows.append([row["model"], row["source"], *shown, ""])

@@ -17,6 +17,7 @@ from mann.encoders import ConvStackConfig
 from mann.experiments.cost import milliseconds, online_step, training_step
 from mann.experiments.entries import Condition, Entry, Network, test_neighbours
 from mann.experiments.experiment import Experiment
+from mann.experiments.networks import with_changes
 from mann.experiments.records import Record, Records, Table
 from mann.experiments.scales import Scale, at_scale
 from mann.experiments.tables import accuracies, by_label, cells, in_order, markdown_table, number
@@ -54,6 +55,7 @@ PEERS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "lstm": ("LSTM, no memory", {"controller": LSTMConfig(hidden=256), "memory": NoMemoryConfig()}),
 }
+UPDATES = 3000  # of each: 25 minutes of one core
 CLASSES = (5, 20)  # of the rows by instance
 SHOWN = (2, 3, 5, 10)
 THINGS = (5, 20, 100, 423)
@@ -187,8 +189,8 @@ def state_bytes(model: ModelConfig) -> int:
 
 
 def config(peer: str, seed: int = 0) -> Config:
-    """`omniglot-many` with another memory."""
-    base = PRESETS["omniglot-many"]
+    """`omniglot-many` with another memory, trained for less long and on drawings that are not bent."""
+    base = with_changes(PRESETS["omniglot-many"], updates=UPDATES, task__pool__bend=0.0)
     return dataclasses.replace(base, model=dataclasses.replace(base.model, **PEERS[peer][1]), seed=seed)
 
 

@@ -89,6 +89,7 @@ def _many(
     side: int,
     updates: int,
     distortion: float = 0.1,
+    bend: float = 0.0,
     memory: MemoryConfig = KEYS,
     averaging: float = 0.998,
 ) -> Config:
@@ -105,7 +106,7 @@ def _many(
             contrast=3.0,
             length=256,
             alphabets="mixed",
-            pool=PoolConfig(episodes=4, classes=128, drawings=4, distortion=distortion),
+            pool=PoolConfig(episodes=4, classes=128, drawings=4, distortion=distortion, bend=bend),
         ),
         model=ModelConfig(
             encoder=encoder,
@@ -130,7 +131,7 @@ CONVOLUTIONS = ConvStackConfig(
 """Many narrow layers for 40×40 pixels: on held-out classes better than fewer wide ones at the same cost."""
 
 
-MANY = _many(CONVOLUTIONS, side=40, updates=3000)
+MANY = _many(CONVOLUTIONS, side=40, updates=5000, bend=0.025)
 MANY_PIXELS = _many(
     MLPConfig(hidden=512, layers=3, features=256, framed=True),
     side=20,
@@ -153,7 +154,7 @@ def from_many(
     thousands.
     """
     assert isinstance(many.task, ManyThings) and isinstance(many.model.memory, KeyValueConfig)
-    pool = dataclasses.replace(many.task.pool, episodes=16, classes=50, drawings=10)
+    pool = dataclasses.replace(many.task.pool, episodes=16, classes=50, drawings=10, bend=0.0)
     memory = dataclasses.replace(many.model.memory, rules_out=labels == "onehot", balanced=True)
     task = Classification(classes=classes, length=length, pool=pool)
     if labels == "strings":
