@@ -120,6 +120,25 @@ def test_examples_are_added_and_replaced(store):
     assert store.load("a").lessons == []  # nothing is left of the one before
 
 
+@pytest.mark.parametrize("way", ["replace", "delete"])
+def test_what_is_forgotten_is_overwritten_at_once(tmp_path, way):
+    """In the file and in SQLite's log beside it, while the store stays open."""
+    path = tmp_path / "learners.sqlite"
+
+    def holds(text):
+        return any(text in file.read_bytes() for file in tmp_path.iterdir())
+
+    with contextlib.closing(SQLiteStore(path)) as store:
+        version = store.create("kind", "a", HEAD, 1.0)
+        version = store.append("a", version, [Lesson("a secret label", bytes(40))], 2.0)
+        assert holds(b"a secret label")
+        if way == "replace":
+            store.replace("a", version, HEAD, LESSONS, 3.0)
+        else:
+            store.delete("a")
+        assert not holds(b"a secret label")
+
+
 @pytest.fixture(scope="module")
 def parent():
     return OneShotLearner(tiny("strings"), seed=1)
@@ -282,6 +301,15 @@ def test_addresses_that_lead_nowhere():
     for address in ("redis://127.0.0.1:1", "unix:///nowhere/at/all"):
         with pytest.raises(StoreError, match="Redis cannot be used"):
             open_store(address)
+
+
+def test_an_address_of_another_kind_is_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match="mongodb://x is no store: give redis://…"):
+        open_store("mongodb://x")
+    with pytest.raises(StoreError, match="Redis cannot be used"):
+        open_store("Redis://127.0.0.1:1")
+    assert not list(tmp_path.iterdir())
 
 
 # What follows is about real servers, each a process of its own.

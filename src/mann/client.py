@@ -157,8 +157,9 @@ class RemoteLearner:
 
     @property
     def examples(self) -> list[dict[str, Any]]:
-        """Its examples: number, label, and what the network saw as a PNG in base64."""
-        return self._get("/examples")["examples"]
+        """Its examples in order: the label, and as `image` what the network saw, a PNG in base64."""
+        told = self._get("/examples")["examples"]
+        return [{"label": one["label"], "image": one["image"]} for one in told]
 
     def learn_one(self, image: Any, label: str) -> None:
         """Show one example; it is kept when this returns."""
@@ -177,10 +178,14 @@ class RemoteLearner:
 
     def predict_one(self, image: Any) -> str | None:
         """The most probable label; None for something new."""
-        return self.predict_proba_one(image)["label"]
+        return self._predict(image)["label"]
 
-    def predict_proba_one(self, image: Any) -> dict[str, Any]:
-        """The label, its probability, that of something new, and the most probable labels."""
+    def predict_proba_one(self, image: Any) -> dict[str | None, float]:
+        """The probability of the five most probable labels, and that of something new under None."""
+        told = self._predict(image)
+        return {one["label"]: one["probability"] for one in told["ranked"]} | {None: told["new"]}
+
+    def _predict(self, image: Any) -> dict[str, Any]:
         return self._ask("predict", image=_encode(image))["predictions"][0]
 
     def predict_many(self, images: Sequence[Any]) -> list[str | None]:
@@ -199,13 +204,17 @@ class RemoteLearner:
         """Call a label by another name."""
         self._ask("rename", label=old, to=new)
 
-    def relabel(self, number: int, label: str) -> None:
-        """Give one example, by its number from 1, another label."""
-        self._ask("relabel", example=number, label=label)
+    def relabel(self, place: int, label: str) -> None:
+        """Give one example, by its place among `examples`, another label; −1 is the last."""
+        self._ask("relabel", example=self._number(place), label=label)
 
-    def unlearn_one(self, number: int | None = None) -> None:
-        """Take back one example by its number from 1, or the last."""
-        self._ask("undo", **({} if number is None else {"example": number}))
+    def unlearn_one(self, place: int = -1) -> None:
+        """Take back one example by its place among `examples`; −1 is the last."""
+        self._ask("undo", **({} if place == -1 else {"example": self._number(place)}))
+
+    def _number(self, place: int) -> int:
+        """The server counts examples from 1."""
+        return place + 1 + (self._get()["examples"] if place < 0 else 0)
 
     def export(self) -> str:
         """All of it, for `OneShotLearner.from_json` or `Client.load`."""

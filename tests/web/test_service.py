@@ -381,7 +381,7 @@ def test_the_client(service, tmp_path, learner):
     assert remote.predict_many([DRAWINGS[symbol][1] for symbol in ("ring", "cross")]) == ["ring", "cross"]
     remote.rename("zig", "zigzag")
     remote.forget("cross")
-    remote.unlearn_one(1)
+    remote.unlearn_one(0)
     assert remote.labels == ("zigzag",)
     assert [one["label"] for one in remote.examples] == ["zigzag"]
     assert OneShotLearner.from_json(remote.export()).labels == ("zigzag",)
@@ -425,8 +425,15 @@ def test_the_client_sends_pictures_of_every_kind_and_says_what_it_cannot_send(se
             remote.predict_many([ring, cross] * 40) == ["ring", "cross"] * 40
         )  # more than one request takes
         assert remote.predict_many([]) == []
-        remote.relabel(2, "plus")
+        remote.relabel(1, "plus")
         assert remote.labels == ("ring", "plus")
+        remote.relabel(-2, "circle")
+        assert remote.labels == ("circle", "plus")
+        here = OneShotLearner.from_json(remote.export())
+        assert remote.predict_proba_one(ring) == pytest.approx(here.predict_proba_one(ring), abs=1e-4)
+        remote.relabel(-2, "ring")
+        with pytest.raises(MannError, match="example"):
+            remote.relabel(-3, "x")
         for call, match in (
             (lambda: remote.predict_one(None), "Cannot use the picture"),
             (lambda: remote.predict_one(np.full((5, 5), np.nan)), "NaN"),

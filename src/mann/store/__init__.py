@@ -27,8 +27,15 @@ def open_store(address: str) -> Store:
     Raises:
         StoreError: if it cannot be used.
     """
-    if address.partition("://")[0] in ("redis", "rediss", "unix") and "://" in address:
-        from mann.store.redis import RedisStore
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        return SQLiteStore(Path(address))
+    if scheme.lower() not in SCHEMES:
+        names = ", ".join(f"{scheme}://…" for scheme in SCHEMES)
+        raise StoreError(f"{address} is no store: give {names} for Redis, or the path of a file.")
+    from mann.store.redis import RedisStore
 
-        return RedisStore(address)
-    return SQLiteStore(Path(address))
+    return RedisStore(f"{scheme.lower()}://{rest}")
+
+
+SCHEMES = ("redis", "rediss", "unix")

@@ -198,6 +198,7 @@ class SQLiteStore:
             self._check(changed.rowcount)
             connection.execute("DELETE FROM lessons WHERE key = ?", (key,))
             self._insert(connection, key, 0, lessons)
+        self._overwrite()
         return after
 
     def _check(self, changed: int) -> None:
@@ -214,7 +215,19 @@ class SQLiteStore:
 
     def delete(self, key: str) -> bool:
         with self._writing() as connection:
-            return connection.execute("DELETE FROM learners WHERE key = ?", (key,)).rowcount > 0
+            found = connection.execute("DELETE FROM learners WHERE key = ?", (key,)).rowcount > 0
+        self._overwrite()
+        return found
+
+    def _overwrite(self) -> None:
+        """Empty the log of changes as well, in which what is forgotten would stand until it is full.
+
+        While another server reads, it stays as it is until the next time.
+        """
+        with self._connection() as connection:
+            connection.execute("PRAGMA busy_timeout = 0")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute(f"PRAGMA busy_timeout = {round(1000 * WAIT_SECONDS)}")
 
     def touch(self, key: str, used: float) -> None:
         with self._writing() as connection:
