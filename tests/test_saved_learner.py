@@ -125,7 +125,6 @@ def damaged_texts(text: str) -> dict[str, object]:
         "not JSON": text[:-10],
         "no object": "[]",
         "nothing": "",
-        "another format": json.dumps(content | {"format": "x"}),
         "too deep": "[" * 100_000,
         "no UTF-8": b"\xff\xfe\x00",
         "other seed": json.dumps(other),
@@ -175,6 +174,12 @@ SENSELESS = {
     "more examples": {"examples": [0, 0]},
     "example": {"examples": ["x"]},
 }
+
+
+def test_json_of_a_later_format_is_said_to_be_that():
+    later = json.dumps({"format": "mann arrays 2"})
+    with pytest.raises(MannError, match="is of the format 'mann arrays 2', not 'mann arrays 1'"):
+        parse_arrays(later)
 
 
 @pytest.mark.parametrize("name", SENSELESS)

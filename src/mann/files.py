@@ -254,7 +254,10 @@ def parse_arrays(text: str | bytes, source: str = "The JSON") -> tuple[dict[str,
     try:
         content = json.loads(text)
         if content["format"] != JSON_FORMAT:
-            raise ValueError("unknown format")
+            raise MannError(
+                f"{source} is of the format {str(content['format'])[:40]!r}, not {JSON_FORMAT!r}: it is of another "
+                "program, or a newer version of mann wrote it."
+            )
         arrays = {
             str(name): _array(item["dtype"], item["shape"], item["base64"])
             for name, item in content["arrays"].items()

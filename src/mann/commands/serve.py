@@ -142,12 +142,15 @@ def _prepare(options: Arguments) -> "Playground":
     from mann.data.pictures import draw_pictures
     from mann.online import OneShotLearner
     from mann.online.learner import default_model
+    from mann.store import open_store
     from mann.trained import load_trained, with_precision
     from mann.web.experiment import MODEL, load_material
     from mann.web.playground import Playground, Settings
     from mann.web.results import choose_results
     from mann.web.trials import default_path
 
+    store = options.store or str(data_dir() / "learners.sqlite")
+    open_store(store).close()  # if it cannot be used, that is said before the models are loaded
     opponent = OneShotLearner.from_pretrained(MODEL)
     learner = OneShotLearner(
         with_precision(load_trained(options.model or default_model()), options.precision)
@@ -163,7 +166,7 @@ def _prepare(options: Arguments) -> "Playground":
         Settings(
             choose_results(options.results),
             Path(options.trials) if options.trials else default_path(),
-            options.store or str(data_dir() / "learners.sqlite"),
+            store,
             most_sessions=options.browsers,
             # On loopback, one address may be a proxy for everyone.
             most_per_address=options.browsers if _is_loopback(options.host) else -(-options.browsers // 4),
