@@ -74,7 +74,7 @@ def test_a_wheel_has_every_file_that_the_package_reads_and_the_results_that_the_
         if name.match("results/*/table.json") or name.match("results/*/figures/*.png")
     }
     assert built == package | shown
-    assert sum(name.suffix == ".png" for name in shown) == 14
+    assert sum(name.suffix == ".png" for name in shown) == 15
     assert sum((tmp_path / "built" / name).stat().st_size for name in shown) < 3_000_000
 
 

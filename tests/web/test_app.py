@@ -290,7 +290,7 @@ def test_what_ships_is_shown_in_the_papers_order(serve, tmp_path, monkeypatch):
         assert not any("problem" in result for result in answer["results"])
         figures = [(result["name"], figure) for result in answer["results"] for figure in result["figures"]]
         assert ("table1", "table1.png") in figures
-        assert len(figures) == 14
+        assert len(figures) == 15
         for name, figure in figures:
             assert browser.get(f"/results/{name}/{figure}").content.startswith(b"\x89PNG")
     (tmp_path / "results" / "table1").mkdir()

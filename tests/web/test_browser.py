@@ -480,7 +480,7 @@ def test_results_fit_the_screen_with_their_figures(page, serve):
         page.goto(f"{shipping.address}/#results")
         expect(page.locator("#results article h2").first).to_contain_text("Table 1")
         expect(page.locator("#results article h2").last).to_contain_text("Ablation")
-        expect(page.locator("#results img")).to_have_count(14)
+        expect(page.locator("#results img")).to_have_count(15)
         for picture in page.locator("#results img").all():
             picture.scroll_into_view_if_needed()
             expect(picture).to_have_js_property("complete", True)

@@ -234,7 +234,8 @@ def draw_peers(lines: list[PeerLine]) -> Figure:
         axes.set_xscale("log")
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_ylim(0, 100)
+        lowest = np.nanmin([value for line in lines for value in (*line.forced, *line.known)])
+        axes.set_ylim(10 * (lowest // 10), 100)  # where the best are, they are close together
         axes.set_title(title, fontsize=10, loc="left")
         axes.set_xlabel("Things taught, one drawing of each")
         axes.tick_params(labelleft=True)

@@ -35,6 +35,7 @@ def draw_mixture(groups: Sequence[Bars], what: str) -> Figure:
             axes.plot([middle] * len(runs), runs, ".", color="black", markersize=3)
     axes.set_xticks(range(len(groups)), [group.label for group in groups])
     axes.set_ylim(0, 100)
+    axes.set_axisbelow(True)
     axes.set_ylabel(what)
     tidy(axes)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9, title="trained on")
