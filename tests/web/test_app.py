@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from mann.errors import MannError
-from mann.online.page import to_levels
+from mann.online.page import to_levels, to_page
 from mann.web import sessions
 from mann.web.results import choose_results
 from tests.sketches import sketch
@@ -150,6 +150,23 @@ def test_an_answer_is_explained_by_the_slot_that_was_read(running):
             if because["name"] == symbol:
                 assert writes[because["slot"] - 1] > 127
         assert right >= 1
+
+
+def test_a_file_that_is_too_much_is_refused_for_what_it_has(running, learner):
+    taught = learner.sibling()
+    taught.learn_one(sketch("ring", 0), "ring")
+    file = to_page(taught)
+    (one,) = file["examples"]
+    many = [one | {"label": f"symbol {number}"} for number in range(101)]
+    with running.browser() as browser:
+        for examples, reason in (
+            ([one | {"label": 31 * "W"}], "a name of 31 letters"),
+            (many, "101 symbols: the page keeps 100 at most"),
+            (1001 * [one], "1001 examples: there is room for 1000"),
+        ):
+            answer = browser.post("/api/load", json={"text": json.dumps(file | {"examples": examples})})
+            assert answer.status_code == 400
+            assert answer.json()["error"].startswith(f"This file has {reason}")
 
 
 def test_browsers_do_not_share_anything(running):

@@ -171,6 +171,29 @@ def test_export_and_import_move_a_learner(client, learner, running):
     assert client.get(f"{address}/export", params={"format": "pickle"}).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("label", "limit", "reason"),
+    [
+        (31 * "W", {}, "a name of 31 letters, “" + 30 * "W" + "…”: the page takes 1 to 30"),
+        (" ", {}, "a name of 0 letters"),
+        ("ring", {"MOST_SYMBOLS": 1}, "2 symbols: the page keeps 1 at most"),
+        ("ring", {"MOST_EXAMPLES": 1}, "2 examples: the page keeps 1 at most"),
+    ],
+)
+def test_what_the_page_cannot_open_is_not_exported_for_it(client, monkeypatch, label, limit, reason):
+    address = create(client)
+    teach(client, address, (label, "ring"), (30 * "W", "cross"))
+    for name, most in limit.items():
+        monkeypatch.setattr(f"mann.online.page.{name}", most)
+    refused = client.get(f"{address}/export", params={"format": "page"})
+    assert refused.status_code == 400
+    assert refused.json()["error"].startswith(f"This learner has {reason}")
+    assert client.get(f"{address}/export").status_code == 200
+    monkeypatch.undo()
+    client.post(f"{address}/rename", json={"label": label, "to": "circle"})
+    assert client.get(f"{address}/export", params={"format": "page"}).status_code == 200
+
+
 def test_predictions_that_arrive_together_ask_the_store_once(client, service, monkeypatch):
     ids = [create(client).rpartition("/")[2] for _ in range(3)]
     store, asked = service.playground.learners.store, []

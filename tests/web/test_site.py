@@ -305,6 +305,31 @@ def test_what_was_kept_for_another_network_is_scaled_as_in_python(page, tmp_path
     expect(page.locator("#error")).to_contain_text("pictures are of another kind")
 
 
+def test_a_file_that_is_too_much_is_refused_for_what_it_has(page, tmp_path):
+    learner = OneShotLearner.from_pretrained("omniglot-15-strings", seed=4)
+    learner.learn_one(255 * GLYPHS[0, 0], "glyph")
+    content, file = to_page(learner), tmp_path / "symbols.json"
+    [(_, code)], (one,) = content["codes"], content["examples"]
+    many = [[f"symbol {number}", number] for number in range(101)]
+    long = 31 * "W"
+    for change, reason in (
+        ({"codes": [[long, code]], "examples": [one | {"label": long}]}, "a name of 31 letters, “WWW"),
+        (
+            {"codes": many, "examples": [one | {"label": label} for label, _ in many]},
+            "101 symbols: the page keeps 100",
+        ),
+        ({"examples": 2001 * [one]}, "2001 examples: the page keeps 2000"),
+    ):
+        file.write_text(json.dumps(content | change))
+        page.set_input_files("#file", file)
+        expect(page.locator("#error")).to_contain_text(f"This file has {reason}")
+        page.click("#error button")
+    name = 30 * "\U0001f600"  # which JavaScript counts twice
+    file.write_text(json.dumps(content | {"codes": [[name, code]], "examples": [one | {"label": name}]}))
+    page.set_input_files("#file", file)
+    expect(page.locator("#symbols tbody tr")).to_contain_text(name)
+
+
 def test_a_photograph_is_brought_to_ink_as_in_python(page):
     """Of every kind but a sheet on a desk, which only the server looks for."""
     pictures = []

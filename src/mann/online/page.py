@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from mann.online.examples import Prepared
 from mann.online.learner import OneShotLearner
 
 FORMAT = "mann page 1"
+MOST_SYMBOLS = 100  # of a page; the memory has 128 slots or more
+MOST_EXAMPLES = 1000  # of a page
+MOST_LETTERS = 30  # of a symbol's name on a page
 
 
 def to_levels(pixels: Float32[np.ndarray, "pixels"]) -> bytes:
@@ -55,10 +59,12 @@ def to_page(learner: OneShotLearner) -> dict[str, Any]:
     """What was taught, as the page saves it: for JSON.
 
     Raises:
-        MannError: if nothing is kept of the examples, or a label is not text.
+        MannError: if nothing is kept of the examples, a label is not text, or the page has no room for it.
     """
-    if not all(isinstance(label, str) for label in learner.labels):
+    labels = [label for label in learner.labels if isinstance(label, str)]
+    if len(labels) < len(learner.labels):
         raise MannError("The page has names alone: rename labels that are not text.")
+    check_room("This learner", labels, len(learner.examples))
     return {
         "format": FORMAT,
         "id": f"{learner.seed:08x}",
@@ -70,6 +76,29 @@ def to_page(learner: OneShotLearner) -> dict[str, Any]:
             for example in learner.examples
         ],
     }
+
+
+def check_room(owner: str, labels: Collection[str], examples: int) -> None:
+    """Refuse what the page cannot open.
+
+    Args:
+        owner: whose they are, as the first words of the sentence.
+        labels: all names, each any number of times.
+        examples: how many.
+
+    Raises:
+        MannError: for a name that is too long, too many symbols or too many examples.
+    """
+    for label in labels:
+        if not 1 <= (letters := len(" ".join(label.split()))) <= MOST_LETTERS:
+            name = label if len(label) <= MOST_LETTERS else f"{label[:MOST_LETTERS]}…"
+            raise MannError(
+                f"{owner} has a name of {letters} letters, “{name}”: the page takes 1 to {MOST_LETTERS}."
+            )
+    if (symbols := len(set(labels))) > MOST_SYMBOLS:
+        raise MannError(f"{owner} has {symbols} symbols: the page keeps {MOST_SYMBOLS} at most.")
+    if examples > MOST_EXAMPLES:
+        raise MannError(f"{owner} has {examples} examples: the page keeps {MOST_EXAMPLES} at most.")
 
 
 def read_page(text: str | bytes, most: int) -> tuple[list[tuple[str, bytes]], bool | float]:

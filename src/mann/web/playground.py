@@ -11,7 +11,7 @@ import numpy as np
 from mann.data.pictures import draw_pictures
 from mann.errors import MannError
 from mann.online import OneShotLearner, Prepared
-from mann.online.page import read_page
+from mann.online.page import MOST_EXAMPLES, MOST_SYMBOLS, check_room, read_page
 from mann.online.sight import see_one
 from mann.online.together import Glance
 from mann.store import Learners, open_store
@@ -32,7 +32,7 @@ from mann.web.requests import (
     read_whole,
 )
 from mann.web.service import Service
-from mann.web.sessions import MOST_EXAMPLES, MOST_SYMBOLS, Session, Sessions
+from mann.web.sessions import Session, Sessions
 from mann.web.trials import TrialStore
 
 REPLAY_LENGTH = 50
@@ -175,6 +175,7 @@ class Playground:
         """Take such a file, in place of what was taught."""
         text = body.get("text")
         examples, novelty = read_page(text if isinstance(text, str) else "", MOST_EXAMPLES)
+        check_room("This file", [label for label, _ in examples], len(examples))
         session.load([(check_label(label), levels) for label, levels in examples], novelty)
         return self.session(session)
 

@@ -12,13 +12,12 @@ from starlette.requests import Request
 from mann.data.images import PictureFormat
 from mann.errors import MannError
 from mann.online import Prepared
-from mann.online.page import from_levels
+from mann.online.page import MOST_LETTERS, from_levels
 
 MOST_BYTES = 200_000  # of a request
 MOST_FILE_BYTES = 4_000_000  # of one with a file of what was taught
 MOST_PIXELS = 1_000_000  # of a drawing
 SMALL_BYTES, SMALL_PIXELS = 30_000, 200 * 200  # of a picture that is read among others
-MOST_LETTERS = 30  # of a label
 REPLAY_EPISODES = 1000  # which test episodes can be replayed
 
 

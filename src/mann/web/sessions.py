@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from mann.errors import MannError
 from mann.online import Example, Label, Look, OneShotLearner, Prepared
-from mann.online.page import from_levels, to_page
+from mann.online.page import MOST_EXAMPLES, MOST_SYMBOLS, from_levels, to_page
 from mann.online.sight import see_one
 from mann.online.together import Glance
 from mann.store import Head, Learners, Live, Moment, Version, WrongFormat
@@ -21,8 +21,6 @@ from mann.web.view import View
 
 T = TypeVar("T")
 
-MOST_SYMBOLS = 100  # of one browser; the memory has 128 slots or more
-MOST_EXAMPLES = 1000  # of one browser
 MOST_TRIALS = 20  # of one browser
 PRACTICE = 10  # pictures of the trial run after which it can be ended
 LITTLE = 2  # examples and answers: whoever gave no more has little to lose

@@ -23,9 +23,11 @@ const rowsOf = (values, length) => Array.from({ length: values.length / length }
 
 const random = () => crypto.getRandomValues(new Uint32Array(2)).join("-"); // randomUUID is for https alone
 
+const letters = (name) => [...name].length; // as Python counts them
+
 const tidy = (name) => {
   const tidied = name.trim().split(/\s+/).join(" ");
-  if (!tidied || tidied.length > MOST_LETTERS) throw new Error(`Give the symbol a name of 1 to ${MOST_LETTERS} letters.`);
+  if (!tidied || letters(tidied) > MOST_LETTERS) throw new Error(`Give the symbol a name of 1 to ${MOST_LETTERS} letters.`);
   return tidied;
 };
 
@@ -54,6 +56,9 @@ export class Learner {
 
   /** From which probability on something is new; null: if that is more probable than any label. */
   get from() { return this.threshold ?? this.about.novelty?.threshold ?? null; }
+
+  /** How many symbols there may be. */
+  get room() { return Math.min(this.about.capacity, MOST_SYMBOLS); }
 
   forget() {
     this.id = random();
@@ -120,8 +125,8 @@ export class Learner {
   }
 
   teach(pixels, given) {
-    const label = this.spelling(given), room = Math.min(this.about.capacity, MOST_SYMBOLS);
-    if (!this.codes.has(label) && this.codes.size >= room) throw new Error(`There is room for ${room} symbols: forget one to teach another.`);
+    const label = this.spelling(given);
+    if (!this.codes.has(label) && this.codes.size >= this.room) throw new Error(`There is room for ${this.room} symbols: forget one to teach another.`);
     if (this.examples.length >= MOST_EXAMPLES) throw new Error(`There is room for ${MOST_EXAMPLES} examples: forget a symbol to teach more.`);
     this.learn(pixels, label);
     this.version += 1;
@@ -181,7 +186,7 @@ export class Learner {
   session() {
     const labels = [...this.codes.keys()];
     return {
-      id: this.id, model: this.about.model, capacity: Math.min(this.about.capacity, MOST_SYMBOLS), taught: this.shown,
+      id: this.id, model: this.about.model, capacity: this.room, taught: this.shown,
       standalone: true, slots: this.slots, side: this.about.side,
       version: this.version, novelty: { threshold: this.from, own: this.threshold !== null },
       symbols: labels.map((label) => {
@@ -289,12 +294,13 @@ export class Learner {
       throw wrong;
     }
     const numbers = [...codes.values()], threshold = typeof saved.novelty === "number" ? saved.novelty : null;
-    const sound = saved.format === FORMAT && typeof saved.id === "string" && examples.length <= MOST_EXAMPLES
-      && codes.size <= Math.min(this.about.capacity, MOST_SYMBOLS) && new Set(numbers).size === numbers.length
-      && numbers.every((code) => Number.isInteger(code) && code >= 0 && code < this.about.capacity)
+    const sound = saved.format === FORMAT && typeof saved.id === "string" && new Set(numbers).size === numbers.length
+      && numbers.every((code) => Number.isInteger(code) && code >= 0)
       && (threshold === null || (threshold >= 0 && threshold <= 1))
-      && examples.every(({ label }) => typeof label === "string" && label.length <= MOST_LETTERS && codes.has(label));
+      && examples.every(({ label }) => typeof label === "string" && codes.has(label));
     if (!sound) throw wrong;
+    this.checkRoom(examples, codes.size);
+    if (numbers.some((code) => code >= this.about.capacity)) throw wrong;
     for (const example of examples) {
       const side = Math.sqrt(example.pixels.length);
       if (!Number.isInteger(side) || side === 0) {
@@ -306,5 +312,13 @@ export class Learner {
     }
     Object.assign(this, { id: saved.id, examples, codes, threshold, version: this.version + 1 });
     this.replay();
+  }
+
+  /** Refuse a file with more than there is room for: as check_room of mann.online.page. */
+  checkRoom(examples, symbols) {
+    const long = examples.map(({ label }) => label).find((label) => letters(label) > MOST_LETTERS);
+    if (long) throw new Error(`This file has a name of ${letters(long)} letters, “${[...long].slice(0, MOST_LETTERS).join("")}…”: the page takes 1 to ${MOST_LETTERS}.`);
+    if (symbols > this.room) throw new Error(`This file has ${symbols} symbols: the page keeps ${this.room} at most.`);
+    if (examples.length > MOST_EXAMPLES) throw new Error(`This file has ${examples.length} examples: the page keeps ${MOST_EXAMPLES} at most.`);
   }
 }
