@@ -886,6 +886,40 @@ def test_everything_fits_from_a_telephone_to_a_large_screen(chromium, running):
     context.close()
 
 
+def long_names_fit(page) -> None:
+    """Of names that are one long word nothing reaches beyond a telephone's screen; the page knows nothing yet."""
+    page.screen = "wide"
+    page.set_viewport_size({"width": 390, "height": 844})
+    names = (30 * "W", "symbol_number_one_hundred_1234", 30 * "M")
+    for number, (symbol, name) in enumerate(zip(("ring", "cross", "ring"), names, strict=True)):
+        teach(page, symbol, name, seed=number)
+    draw(page, "ring", 5)
+    expect(page.locator("#because")).to_contain_text("was written at step")
+    wide = "document.documentElement.scrollWidth"
+    assert page.evaluate(wide) <= 390
+    page.click(f"[aria-label='Change {names[0]}']")
+    page.fill("#new-name", names[1])
+    page.press("#new-name", "Enter")
+    expect(page.locator("#edit-problem")).to_contain_text("already")
+    dialog = page.locator("#edit-dialog")
+    assert dialog.evaluate("dialog => dialog.scrollWidth <= dialog.clientWidth")
+    box = dialog.bounding_box()
+    assert 0 <= box["x"] < box["x"] + box["width"] <= 390
+    page.click("#edit-done")
+    page.click("nav a[href='#memory']")
+    expect(page.locator("#step-title")).to_have_text("Step 3")
+    expect(page.locator("#stored")).to_contain_text(names[0])
+    assert page.evaluate(wide) <= 390
+    assert page.locator(".stored").evaluate("card => card.scrollWidth <= card.clientWidth")
+
+
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_long_names_fit_a_telephone(page):
+    page.problems_expected = True  # a name that is taken is refused
+    page.goto(page.address)
+    long_names_fit(page)
+
+
 SMALL = """() => [...document.querySelectorAll("button, a, input, summary, select")].flatMap((one) => {
     const { width, height } = one.getBoundingClientRect();
     const inText = one.matches("p a, .skip"); // links within a sentence are as high as its letters

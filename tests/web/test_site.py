@@ -35,6 +35,7 @@ from tests.web.test_browser import (  # noqa: F401 (fixtures, and the mark of th
     driver,
     expect,
     firefox,
+    long_names_fit,
     mend,
     pytestmark,
 )
@@ -391,6 +392,10 @@ def test_it_opens_without_a_network(chromium, tmp_path):  # noqa: F811
     draw(page, "ring", 1)
     expect(page.locator("#guess .guess")).to_have_text("ring")
     context.close()
+
+
+def test_long_names_fit_a_telephone(page):
+    long_names_fit(page)
 
 
 def test_a_picture_from_the_camera(chromium, site):  # noqa: F811
