@@ -920,6 +920,21 @@ def test_long_names_fit_a_telephone(page):
     long_names_fit(page)
 
 
+def test_another_view_begins_at_its_top(page):
+    """Also by a link far down the page: that is gone, so the heading has the focus."""
+    page.goto(page.address)
+    page.locator(".strip a").scroll_into_view_if_needed()
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    for link, view in ((".strip a", "memory"), ("#memory-empty a", "play")):
+        page.locator(link).focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(f"#view-{view} h1")).to_be_focused()
+        expect(page.locator(f"#view-{view} h1")).to_be_in_viewport()
+        assert page.evaluate("scrollY") == 0
+    page.click("nav a[href='#memory']")
+    expect(page.locator("nav a[href='#memory']")).to_be_focused()  # where it was
+
+
 SMALL = """() => [...document.querySelectorAll("button, a, input, summary, select")].flatMap((one) => {
     const { width, height } = one.getBoundingClientRect();
     const inText = one.matches("p a, .skip"); // links within a sentence are as high as its letters

@@ -12,7 +12,8 @@ let current = null;
 function go() {
   const name = location.hash.slice(1) in views ? location.hash.slice(1) : "play";
   if (name === current) return;
-  views[current]?.hide?.();
+  const before = current;
+  views[before]?.hide?.();
   current = name;
   showError("");
   showNote("");
@@ -22,6 +23,9 @@ function go() {
     else link.removeAttribute("aria-current");
   }
   views[name].show();
+  if (before === null) return;
+  scrollTo(0, 0);
+  if (!$("nav").contains(document.activeElement)) $(`#view-${name} h1`).focus({ preventScroll: true }); // its link is gone
 }
 
 $("#error button").onclick = () => showError("");
