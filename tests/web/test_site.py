@@ -398,6 +398,16 @@ def test_long_names_fit_a_telephone(page):
     long_names_fit(page)
 
 
+def test_a_page_that_is_opened_as_a_file_says_how_to_serve_it(chromium, page, tmp_path):  # noqa: F811
+    expect(page.locator("#unserved")).to_have_count(0)
+    write_site(load_trained("omniglot-5"), tmp_path)
+    alone = chromium.new_page()
+    alone.goto((tmp_path / "index.html").as_uri())
+    expect(alone.locator("main")).to_contain_text("any web server: call python -m http.server in it")
+    expect(alone.locator("#unserved")).to_be_visible()
+    alone.close()
+
+
 def test_a_picture_from_the_camera(chromium, site):  # noqa: F811
     """Chromium has a camera for tests, which shows something that moves."""
     context = chromium.new_context(permissions=["camera"])

@@ -86,6 +86,7 @@ def make_site(trained: Trained) -> dict[str, bytes]:
 def _page(html: str) -> bytes:
     """The page of the server, with addresses of a folder and without what needs the server."""
     html = html.replace('"/static/', '"./')
+    html = html.replace("</head>", '<script defer src="./unserved.js"></script>\n</head>')
     for view in ("versus", "results"):
         html = re.sub(rf'    <a href="#{view}">.*?</a>\n', "", html)
         html = re.sub(rf'<section id="view-{view}".*?</section>\n\n', "", html, flags=re.DOTALL)
