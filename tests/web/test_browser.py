@@ -935,6 +935,21 @@ def test_another_view_begins_at_its_top(page):
     expect(page.locator("nav a[href='#memory']")).to_be_focused()  # where it was
 
 
+def test_sliders_say_what_they_set_and_in_which_unit(page):
+    page.goto(page.address)
+    page.click("#unsure")
+    page.click("#doubt summary")
+    page.click("#price summary")
+    for slider, name in (
+        ("#threshold", "It is something new from a probability of"),
+        ("#cost", "It asks if it is wrong with a probability above"),
+    ):
+        expect(page.locator(slider)).to_have_accessible_name(name)
+        for percent in (30, 80):
+            page.locator(slider).fill(str(percent))
+            expect(page.locator(slider)).to_have_attribute("aria-valuetext", f"{percent} %")
+
+
 SMALL = """() => [...document.querySelectorAll("button, a, input, summary, select")].flatMap((one) => {
     const { width, height } = one.getBoundingClientRect();
     const inText = one.matches("p a, .skip"); // links within a sentence are as high as its letters

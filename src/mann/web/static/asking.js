@@ -43,7 +43,7 @@ function show() {
   $("#unsure").setAttribute("aria-pressed", String(on));
   $("#price").hidden = !on;
   $("#cost").value = Math.round(100 * cost);
-  $("#cost-text").textContent = percent(cost);
+  $("#cost-text").textContent = $("#cost").ariaValueText = percent(cost);
   const told = drawings ? `Asked about ${questions} of ${drawings} drawing${drawings === 1 ? "" : "s"}.` : "Nothing asked yet.";
   $("#tally").textContent = on ? told : "";
 }

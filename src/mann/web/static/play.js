@@ -71,7 +71,9 @@ export function hide() {
   pictures.stop();
 }
 
-const showThreshold = () => { $("#threshold-text").textContent = `${$("#threshold").value} %`; };
+const showThreshold = () => {
+  $("#threshold-text").textContent = $("#threshold").ariaValueText = `${$("#threshold").value} %`;
+};
 
 async function setThreshold(threshold) {
   clearTimeout(settling);
