@@ -408,6 +408,20 @@ def test_a_page_that_is_opened_as_a_file_says_how_to_serve_it(chromium, page, tm
     alone.close()
 
 
+@pytest.mark.parametrize(("heads", "choices"), [(1, 0), (2, 3)])
+def test_a_single_head_is_no_choice(chromium, tmp_path, heads, choices):  # noqa: F811
+    write_site(untrained(mann.LRUAConfig(slots=9, width=8, heads=heads)), tmp_path)
+    running = Site(tmp_path)
+    page = chromium.new_page()
+    page.goto(running.address)
+    teach(page, "ring")
+    page.click("nav a[href='#memory']")
+    expect(page.locator("#step-title")).to_have_text("Step 1")
+    assert page.locator("#heads button:visible").count() == choices
+    page.close()
+    running.stop()
+
+
 def test_a_picture_from_the_camera(chromium, site):  # noqa: F811
     """Chromium has a camera for tests, which shows something that moves."""
     context = chromium.new_context(permissions=["camera"])

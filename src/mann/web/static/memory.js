@@ -100,6 +100,7 @@ const weights = (step, field) => step[field][Math.min(head, step[field].length -
 function chooseHead(number) {
   head = number;
   const count = data.steps[0].readings.length;
+  $("#heads").hidden = count <= 2; // all of one head are that one
   $("#heads").replaceChildren(...Array.from({ length: count }, (_, i) => element("button", {
     type: "button", textContent: i === 0 ? "All heads" : i, ariaPressed: String(i === head),
     ariaLabel: i === 0 ? "All heads" : `Head ${i}`, onclick: () => { chooseHead(i); paint(); $("#heads").children[i].focus(); },
