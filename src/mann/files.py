@@ -189,7 +189,7 @@ def save_arrays(path: Path, arrays: dict[str, np.ndarray], description: dict[str
     from safetensors.numpy import save
 
     text = json.dumps(description, sort_keys=True)
-    content = save(arrays, metadata={"description": text, "sha256": _digest(arrays, text)})
+    content = save(arrays, metadata={"description": text, "sha256": digest(arrays, text)})
     with writing(path):
         write_atomically(path, _in_order(content))
 
@@ -209,16 +209,9 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         text, expected = metadata["description"], metadata["sha256"]
     except (SafetensorError, ValueError, KeyError) as error:
         raise Damaged(f"{path} is damaged or not a file of mann: {error}.") from None
-    if _digest(arrays, text) != expected:
+    if digest(arrays, text) != expected:
         raise Damaged(f"{path} is damaged: its content does not match its digest.")
     return arrays, json.loads(text)
-
-
-def stated_digest(path: Path) -> str:
-    """The digest that a file of `save_arrays` states of itself; only its header is read."""
-    with path.open("rb") as file:
-        start = file.read(8)
-        return _header(start + file.read(_header_end(start) - 8))["__metadata__"]["sha256"]
 
 
 MOST_JSON = 2**30  # characters of JSON that `parse_arrays` reads
@@ -233,7 +226,7 @@ def dump_arrays(arrays: dict[str, np.ndarray], description: dict[str, Any]) -> s
     text = json.dumps(description, sort_keys=True)
     content = {
         "format": JSON_FORMAT,
-        "sha256": _digest(arrays, text),
+        "sha256": digest(arrays, text),
         "description": text,
         "arrays": {
             name: {
@@ -263,7 +256,7 @@ def parse_arrays(text: str | bytes, source: str = "The JSON") -> tuple[dict[str,
             for name, item in content["arrays"].items()
         }
         description, expected = content["description"], content["sha256"]
-        if _digest(arrays, description) != expected:
+        if digest(arrays, description) != expected:
             raise Damaged(f"{source} is damaged: its content does not match its digest.")
         return arrays, json.loads(description)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -281,7 +274,8 @@ def _array(dtype: str, shape: list[int], text: str) -> np.ndarray:
     return np.frombuffer(content, dtype).reshape(shape)  # the sizes must agree
 
 
-def _digest(arrays: dict[str, np.ndarray], description: str) -> str:
+def digest(arrays: dict[str, np.ndarray], description: str = "") -> str:
+    """SHA-256 of arrays with their names, types and shapes, and of a description."""
     hasher = hashlib.sha256(description.encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

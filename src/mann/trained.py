@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import math
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,7 +14,7 @@ import numpy as np
 
 from mann.data.seen import Fingerprints
 from mann.errors import MannError
-from mann.files import Damaged, from_arrays, load_arrays, save_arrays, stated_digest, to_arrays
+from mann.files import Damaged, digest, from_arrays, load_arrays, save_arrays, to_arrays
 from mann.memory import MemoryConfig
 from mann.models import Model, build_model
 from mann.training.checkpoint import list_checkpoints
@@ -94,10 +95,11 @@ def pretrained_names() -> list[str]:
     return sorted(path.name.removesuffix(".safetensors") for path in _shipped())
 
 
+@cache
 def pretrained_digest(name: str) -> str:
-    """The digest of shipped weights and their description: another one after every new shipment."""
+    """The digest of shipped weights, whatever is said of them."""
     with resources.as_file(PRETRAINED / f"{name}.safetensors") as file:
-        return stated_digest(file)
+        return digest(load_arrays(file)[0])
 
 
 def load_trained(name: str | Path) -> Trained:

@@ -35,7 +35,7 @@ class Record(TypedDict, total=False):
     trained_on: dict[str, Any]
     metrics: list[dict[str, Any]]  # of the run, thinned
     model: str  # of a network that ships
-    weights: str  # digest of its file, as it was when it was tested
+    weights: str  # their digest, when it was tested
     costs: list[dict[str, Any]]  # time and memory by the slots of the memory
     prices: list[dict[str, Any]]  # asking: `Evaluation.to_json`, one per price
     held_out: list[dict[str, Any]]  # asking by a rule: what its thresholds bring on held-out classes
