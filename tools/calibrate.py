@@ -17,8 +17,8 @@ from mann.runtime import prepare_jax
 TARGET = Path(__file__).parents[1] / "src" / "mann" / "pretrained"
 THINGS = (5, 20, 100, 423)  # taught once, for the card
 HOW = (
-    "at even odds, 2 % of the things shown once and 3 % of those shown more often are called new: logistic and "
-    "quantile regression on held-out classes, with 1 to 100 things known, each shown 1 to 8 times "
+    "at even odds, 2 % of the known things are called new: logistic and quantile "
+    "regression on held-out classes, with 1 to 100 things known, each shown 1 to 8 times "
     "(mann.teaching.calibrate_novelty)"
 )
 

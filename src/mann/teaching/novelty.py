@@ -20,7 +20,7 @@ MOST_QUESTIONS = 50  # about known things, in one trial
 TRIALS = (20, 400)  # at least and at most, for a number of things
 THINGS = (1, 2, 5, 10, 20, 50, 100)
 SHOWS = (1, 2, 3, 5, 8)  # examples of a thing
-MISTAKES = (0.02, 0.03)  # of the known, called new on held-out classes: shown once, and more often
+MISTAKES = 0.02  # of the known, called new on held-out classes
 
 
 class NoveltyRates(NamedTuple):
@@ -104,7 +104,7 @@ def calibrate_novelty(
     trained: Trained,
     *,
     things: Sequence[int] = THINGS,
-    mistakes: tuple[float, float] = MISTAKES,
+    mistakes: float = MISTAKES,
     questions: int = 4000,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -113,15 +113,14 @@ def calibrate_novelty(
 
     How much what the network states counts, and how much likeness, is a logistic regression on known things against
     new ones. What is usual depends on the number of things and on how often the one that a picture is taken for was
-    shown: the limit above which only so many of the known things lie, by quantile regression. There are two shares,
-    for things shown once and for those shown more often, of which more is known. At even odds, which is the
+    shown: the limit above which only so many of the known things lie, by quantile regression. At even odds, the
     threshold, a learner calls that share of what it knows new, whatever it knows.
 
     Args:
         trained: a network that states how likely it is that something is new.
         things: numbers of things; those that the held-out classes allow.
-        mistakes: the share of known things that may be called new, of those shown once and of those shown more
-            often; other classes than those held out may be harder, so that it is less than one would put up with.
+        mistakes: the share of known things that may be called new; other classes than those held out may be
+            harder, so that it is less than one would put up with.
         questions: about known things, for each number.
         seed: which things, drawings and codes of labels.
         progress: called with how many numbers of things are done, and how many there are.
@@ -151,7 +150,7 @@ def calibrate_novelty(
 def fit_novelty(
     numbers: Float[np.ndarray, "questions 4"],
     known: Bool[np.ndarray, "questions"],
-    mistakes: tuple[float, float] = MISTAKES,
+    mistakes: float = MISTAKES,
 ) -> Novelty:
     """Weights of what the network states and of likeness, and what is usual.
 
@@ -159,7 +158,7 @@ def fit_novelty(
         numbers: of every question, what the network states, the likeness, the number of things, and the examples of
             the one that it was taken for.
         known: which of them were known.
-        mistakes: the share of known ones that may be called new, where that one was shown once and more often.
+        mistakes: the share of known ones that may be called new.
     """
     stated, alike, things, shows = numbers.T
     much, often, again = np.log(things), np.log(shows), shows > 1
@@ -175,15 +174,15 @@ def fit_novelty(
     factors[useful] = _logistic(expected, ~known, weights, signs)[: len(signs)]
     scores = statistics @ factors
 
-    def limits(which: Bool[np.ndarray, "questions"], terms: list[int], share: float) -> list[float]:
-        return _quantile(usual[which][:, terms], scores[which], 1 - share, weights[which]).tolist()
+    def limits(which: Bool[np.ndarray, "questions"], terms: list[int]) -> list[float]:
+        return _quantile(usual[which][:, terms], scores[which], 1 - mistakes, weights[which]).tolist()
 
     # Things shown once are judged by a line through all: by themselves they are too few for so rare a mistake.
     # Of those shown more often, what is usual hardly depends on the number of things.
-    start, slope, _, _ = limits(known, [0, 1, 2, 3], mistakes[0])
+    start, slope, _, _ = limits(known, [0, 1, 2, 3])
     again_start, again_slope, more = start, slope, 0.0
     if (known & again).any():
-        again_start, more = limits(known & again, [0, 2], mistakes[1])
+        again_start, more = limits(known & again, [0, 2])
         again_slope = 0.0
     found = Novelty(
         stated=float(factors[0]),
