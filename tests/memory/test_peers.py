@@ -93,12 +93,13 @@ def matching_oracle(module, features, labels):
 
 def attention_oracle(module, features, labels):
     """Every step anew over the steps that its ring still held at each layer."""
-    embedded = linear(module.embedding, features.astype(np.float64))
-    before = np.concatenate([np.zeros((1, module.width)), embedded[:-1]])
-    tokens = linear(module.token, np.concatenate([embedded, before, labels], axis=1))
 
     def norm(x):
         return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+    embedded = linear(module.embedding, norm(features.astype(np.float64)))
+    before = np.concatenate([np.zeros((1, module.width)), embedded[:-1]])
+    tokens = linear(module.token, np.concatenate([embedded, before, labels], axis=1))
 
     for layer in module.layers:
         q, k, v = np.split(linear(layer.attend, norm(tokens)), 3, axis=1)

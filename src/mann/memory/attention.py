@@ -135,10 +135,11 @@ class Attention(Memory):
     def project(
         self, features: Float[Array, "*time features"], previous_label: Float[Array, "*time label"]
     ) -> Float[Array, "*time direct"]:
-        return jnp.concatenate([self.embedding(features), previous_label], axis=-1)
+        return jnp.concatenate([self.embed(features), previous_label], axis=-1)
 
     def embed(self, features: Float[Array, "*time features"]) -> Float[Array, "*time width"]:
-        return self.embedding(features)
+        # Whatever the size of the features: much larger than labels, they would drown these in the token.
+        return self.embedding(jax.nn.standardize(features, axis=-1))
 
     def initial_state(self) -> AttentionState:
         layers = len(self.layers)
