@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mann.data import Glyphs, Omniglot
+from mann.data import Glyphs, Objects, Omniglot, Photographs
 from mann.data.seen import seen_classes
 from mann.evaluation import evaluate
 from mann.experiments.regression import predictions_along_x
@@ -40,10 +40,14 @@ def test_card_says_how_the_weights_came_about(name):
     assert card["evaluation"]["episodes"] >= 2000
 
 
-PICTURES = [name for name in pretrained_names() if PRESETS[name].task.needs_data]
+DRAWINGS = [
+    name
+    for name in pretrained_names()
+    if PRESETS[name].task.needs_data and isinstance(PRESETS[name].data, Omniglot)
+]
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", DRAWINGS)
 def test_weights_are_tested_on_other_pictures_where_their_data_is_not(
     name, tmp_path, monkeypatch, shared_cache
 ):
@@ -57,13 +61,29 @@ def test_weights_are_tested_on_other_pictures_where_their_data_is_not(
 
 
 @needs_data
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", DRAWINGS)
 def test_weights_know_the_drawings_that_they_were_trained_on(name, monkeypatch):
     monkeypatch.setenv("MANN_DATA", str(REAL))
     images = Omniglot().load()
     trained = load_trained(name)
     classes = trained.description["classes"]["held_out"][1]
     assert seen_classes(images, trained.seen) == list(range(classes))
+
+
+def test_weights_for_photographs_know_what_they_were_trained_on_and_do_what_the_page_says(
+    tmp_path, monkeypatch, shared_cache
+):
+    """Where nothing else of their mixture is: they have met the first objects, and no photograph."""
+    monkeypatch.setenv("MANN_CACHE", str(shared_cache))
+    monkeypatch.setenv("MANN_DATA", str(tmp_path / "nowhere"))
+    trained = load_trained("photographs")
+    objects = next(source for source in trained.config.data.sources if isinstance(source, Objects))
+    met = seen_classes(dataclasses.replace(objects, classes=40).load(), trained.seen)
+    assert met == list(range(40))
+    tested = evaluate(trained, dataset=Photographs(), classes=5, episodes=60)
+    by_instance = [cell.value for cell in tested.result.instances]
+    assert by_instance[1] == pytest.approx(0.914, abs=0.05)
+    assert by_instance[9] == pytest.approx(0.976, abs=0.03)
 
 
 def test_weights_for_functions_track_the_exact_process():
@@ -114,7 +134,7 @@ def test_a_shipped_name_does_not_hide_a_run_or_file_of_that_name_silently(tmp_pa
 
 
 @needs_data
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", DRAWINGS)
 def test_weights_do_on_test_classes_what_their_card_says(name, monkeypatch, shared_cache):
     monkeypatch.setenv("MANN_CACHE", str(shared_cache))
     monkeypatch.setenv("MANN_DATA", str(REAL))
