@@ -22,8 +22,9 @@ STACKS = [  # side, channels, maps, strides
 IDS = [f"{side}x{channels}" for side, channels, *_ in STACKS]
 
 
-def make(side, channels, maps, strides, features=5, seed=0):
-    encoder = ConvStackConfig(maps, strides, features).build((side, side, channels), key=jax.random.key(seed))
+def make(side, channels, maps, strides, features=5, seed=0, standardised=False):
+    config = ConvStackConfig(maps, strides, features, standardised=standardised)
+    encoder = config.build((side, side, channels), key=jax.random.key(seed))
     rng = np.random.default_rng(seed)
 
     def shifted(layer):  # biases start at 0: some that matter
@@ -59,6 +60,15 @@ def test_both_ways_equal_scipy(stack):
     expected = np.stack([by_scipy(encoder, picture) for picture in x])
     np.testing.assert_allclose(encoder(x), expected, atol=2e-5)
     np.testing.assert_allclose(jax.jit(encode)(encoder, x), expected, atol=2e-5)
+
+
+def test_features_may_be_brought_to_one_size():
+    encoder, x = make(*STACKS[0])
+    standardised, _ = make(*STACKS[0], standardised=True)
+    features = np.stack([by_scipy(encoder, picture) for picture in x])
+    expected = (features - features.mean(1, keepdims=True)) / features.std(1, keepdims=True)
+    for ours in (standardised(x), jax.jit(encode)(standardised, x)):
+        np.testing.assert_allclose(ours, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("stack", STACKS, ids=IDS)

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -26,7 +27,7 @@ class ConvolutionKernel(NamedTuple):
     shape: tuple[int, int, int]  # rows, columns and channels of a picture
     layers: tuple[Linear, ...]  # from 3×3 neighbours to maps: normalised, biased, ReLU
     strides: tuple[int, ...]
-    last: Linear  # from all maps at all places to features
+    last: Callable[[Array], Array]  # from all maps at all places to features
     framed: bool  # first, by `frame_inputs`
 
 
@@ -274,6 +275,9 @@ class ConvStackConfig(EncoderConfig, kind="conv-stack"):
     """Numbers that come out."""
     framed: bool = False
     """First move the ink to the middle of the picture and bring it to the usual size (`frame`)."""
+    standardised: bool = False
+    """Bring features to mean 0 and variance 1: for a controller, to which they come beside the labels, which are a
+    hundred times smaller than training lets features grow."""
 
     def __post_init__(self) -> None:
         check_range("The encoder's features", self.features, 1, 2**16)
@@ -305,6 +309,7 @@ class ConvStack(Encoder):
     strides: tuple[int, ...] = eqx.field(static=True)
     features: int = eqx.field(static=True)
     framed: bool = eqx.field(static=True)
+    standardised: bool = eqx.field(static=True)
 
     def __init__(self, shape: tuple[int, ...], config: ConvStackConfig, *, key: PRNGKeyArray) -> None:
         channels = (shape[2], *config.maps)
@@ -317,10 +322,15 @@ class ConvStack(Encoder):
         for stride in config.strides:
             places = -(-places // stride)
         self.last = Linear(places**2 * config.maps[-1], config.features, key=last_key)
-        self.features, self.framed = config.features, config.framed
+        self.features, self.framed, self.standardised = config.features, config.framed, config.standardised
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
-        return self.last(self.convolve(x))
+        return self.describe(self.convolve(x))
+
+    def describe(self, values: Float[Array, "*batch values"]) -> Float[Array, "*batch features"]:
+        """From all maps of the last layer to features."""
+        features = self.last(values)
+        return jax.nn.standardize(features, axis=-1) if self.standardised else features
 
     def convolve(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch values"]:
         """All maps of the last layer at all of its places."""
@@ -333,4 +343,4 @@ class ConvStack(Encoder):
         return maps.reshape(*x.shape[:-1], -1)
 
     def kernel(self) -> ConvolutionKernel:
-        return ConvolutionKernel(self.shape, self.layers, self.strides, self.last, self.framed)
+        return ConvolutionKernel(self.shape, self.layers, self.strides, self.describe, self.framed)

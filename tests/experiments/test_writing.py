@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 
+from mann.controllers import NoControllerConfig
+from mann.encoders import NoEncoder
 from mann.experiments import load_experiment, writing
 from mann.experiments.entries import Shipped
 from mann.experiments.writing import BLIND, LEARNED, LRUA, MEMORIES
@@ -39,11 +41,14 @@ def made_up():
     return records
 
 
-def test_all_memories_have_the_same_encoder_task_and_slots():
+def test_all_memories_have_the_same_task_and_slots_and_those_without_a_controller_an_encoder():
     for setting in ("small", "kept", "wiped"):
         configs = [entry.config for entry in ENTRIES if f"-{setting}-" in entry.name]
         assert len(configs) == 9 + 2 * (setting == "kept")
-        assert len({(config.model.encoder, config.task, config.persistent) for config in configs}) == 1
+        assert len({(config.task, config.persistent) for config in configs}) == 1
+        for model in (config.model for config in configs):
+            driven = not isinstance(model.controller, NoControllerConfig)
+            assert (model.encoder == NoEncoder()) is driven is model.memory.takes_query
         assert {config.model.memory.slots for config in configs} == {32 if setting == "small" else 128}
         assert {config.persistent for config in configs} == {setting == "kept"}
     small = next(entry.config.task for entry in ENTRIES if "-small-" in entry.name)

@@ -38,22 +38,30 @@ OURS = (
     "key and value memory, labels count alike (ours)",
     "key and value memory, every example counts",
 )
+ALONE = {"model__controller": NoControllerConfig()}
 PEERS: dict[str, tuple[str, dict[str, Any]]] = {
     "balanced": (OURS[0], {}),
-    "keyvalue": (OURS[1], {"memory": dataclasses.replace(KEYS, balanced=False)}),
+    "keyvalue": (OURS[1], {"model__memory": dataclasses.replace(KEYS, balanced=False)}),
     "prototypes": (
         "online ProtoNet",
-        {"controller": NoControllerConfig(), "memory": PrototypesConfig(width=128, projected=False)},
+        {**ALONE, "model__memory": PrototypesConfig(width=128, projected=False)},
     ),
     "matching": (
         "online matching network",
-        {"controller": NoControllerConfig(), "memory": MatchingConfig(width=128, projected=False)},
+        {**ALONE, "model__memory": MatchingConfig(width=128, projected=False)},
     ),
     "attention": (
         "causal attention, as in SNAIL",
-        {"controller": NoControllerConfig(), "memory": AttentionConfig(width=128)},
+        {**ALONE, "model__memory": AttentionConfig(width=128)},
     ),
-    "lstm": ("LSTM, no memory", {"controller": LSTMConfig(hidden=256), "memory": NoMemoryConfig()}),
+    "lstm": (
+        "LSTM, no memory",
+        {
+            "model__controller": LSTMConfig(hidden=256),
+            "model__memory": NoMemoryConfig(),
+            "model__encoder__standardised": True,
+        },
+    ),
 }
 UPDATES = 3000  # of each: 25 minutes of one core
 CLASSES = (5, 20)  # of the rows by instance
@@ -190,8 +198,8 @@ def state_bytes(model: ModelConfig) -> int:
 
 def config(peer: str, seed: int = 0) -> Config:
     """`omniglot-many` with another memory, trained for less long and on drawings that are not bent."""
-    base = with_changes(PRESETS["omniglot-many"], updates=UPDATES, task__pool__bend=0.0)
-    return dataclasses.replace(base, model=dataclasses.replace(base.model, **PEERS[peer][1]), seed=seed)
+    changes = {"updates": UPDATES, "task__pool__bend": 0.0, "seed": seed} | PEERS[peer][1]
+    return with_changes(PRESETS["omniglot-many"], **changes)
 
 
 def entries(scale: Scale) -> list[Entry]:

@@ -8,6 +8,7 @@ import numpy as np
 from mann.encoders import ConvStackConfig
 from mann.experiments.entries import Condition, Entry, Network
 from mann.experiments.experiment import Experiment
+from mann.experiments.networks import with_changes
 from mann.experiments.peers import PEERS
 from mann.experiments.records import Record, Records, Table
 from mann.experiments.scales import Scale, at_scale
@@ -24,8 +25,7 @@ COMPARED = tuple(peer for peer in PEERS if peer != "keyvalue")  # here labels al
 
 def config(peer: str, seed: int = 0) -> Config:
     """`omniglot-roaming` with another memory."""
-    base = PRESETS["omniglot-roaming"]
-    return dataclasses.replace(base, model=dataclasses.replace(base.model, **PEERS[peer][1]), seed=seed)
+    return with_changes(PRESETS["omniglot-roaming"], seed=seed, **PEERS[peer][1])
 
 
 def entries(scale: Scale) -> list[Entry]:
