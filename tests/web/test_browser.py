@@ -625,6 +625,32 @@ def test_pictures_are_painted_in_the_format_that_the_network_sees(page):
         assert (pixels[..., 3] == 255).all()
 
 
+@pytest.mark.parametrize("coloured", [False, True])
+@pytest.mark.parametrize("page", ["wide"], indirect=True)
+def test_a_photograph_is_sent_in_colours_where_the_network_sees_them(page, coloured):
+    def answer(route):
+        session = route.fetch().json()
+        assert session["coloured"] is False
+        route.fulfill(json=session | {"coloured": coloured, "side": None if coloured else session["side"]})
+
+    page.route("**/api/session", answer)
+    page.goto(page.address)
+    expect(page.locator("#lead")).to_contain_text("photograph" if coloured else "symbol")
+    file = io.BytesIO()
+    Image.new("RGB", (50, 40), (250, 120, 10)).save(file, "PNG")
+    with page.expect_request("**/api/predict") as sent:
+        page.set_input_files(
+            "#picture", {"name": "plain.png", "mimeType": "image/png", "buffer": file.getvalue()}
+        )
+    picture = Image.open(io.BytesIO(base64.b64decode(sent.value.post_data_json["image"])))
+    red, green, blue = picture.convert("RGB").getpixel((25, 20))
+    assert (red - blue > 200) is coloured
+    assert (red == green == blue) is not coloured
+    page.problems_expected = not coloured  # a plain picture holds no drawing, and the page says so
+    if not coloured:
+        expect(page.locator("#error")).to_be_visible()
+
+
 @pytest.mark.parametrize("page", ["wide"], indirect=True)
 def test_a_pause_with_the_keyboards_pen_down_asks_for_nothing(page):
     page.goto(page.address)

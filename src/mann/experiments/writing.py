@@ -82,8 +82,8 @@ SETTINGS = {setting.label: setting for setting in (SMALL, KEPT, WIPED)}
 
 
 def config(setting: Setting, memory: str, seed: int = 0) -> Config:
-    """A memory in a setting. Those that take key and label straight from the input have an encoder and no controller;
-    those that a controller drives see pixels, as in the paper."""
+    """A memory in a setting. Those that take key and label straight from the input have an encoder and no
+    controller; those that a controller drives see pixels, as in the paper."""
     row = MEMORIES[memory]
     chosen = row.memory.with_slots(setting.slots)
     driven = chosen.takes_query

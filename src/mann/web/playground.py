@@ -85,11 +85,13 @@ class Playground:
         self.learners.store.close()
 
     def session(self, session: Session) -> dict[str, Any]:
+        side, channels = self.learner.format
         return {
             "model": Path(self.learner.model).name,
             "capacity": min(self.learner.capacity, MOST_SYMBOLS),
             "slots": self._slots,
-            "side": self.learner.format.side if self.learner.format.channels == 1 else None,
+            "side": side if channels == 1 else None,
+            "coloured": channels > 1,
             **session.snapshot(),
         }
 

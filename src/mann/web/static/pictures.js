@@ -5,7 +5,9 @@ import { $, attempt } from "./common.js";
 const SIDE = 384; // pixels that the longer side has at most: enough for a symbol, little to send
 const LARGEST = 40_000_000; // bytes of a file
 
-let page, stream = null; // page: leave() ends the example, show(canvas) puts it on the pad, open(file) takes what was saved
+// page: leave() ends the example, show(canvas) puts it on the pad, open(file) takes what was saved, coloured() says whether
+// the network sees colours.
+let page, stream = null;
 
 export function start(view) {
   page = view;
@@ -74,7 +76,7 @@ function shrink(picture, width, height) {
   context.fillStyle = "#fff";
   context.fillRect(0, 0, canvas.width, canvas.height);
   context.imageSmoothingQuality = "high";
-  context.filter = "grayscale(1)"; // colours say nothing to the network, and take room
+  if (!page.coloured()) context.filter = "grayscale(1)"; // colours say nothing to the network, and take room
   context.drawImage(picture, 0, 0, canvas.width, canvas.height);
   return canvas;
 }

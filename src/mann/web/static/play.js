@@ -12,9 +12,12 @@ import * as symbols from "./symbols.js";
 const EVERY = 250; // milliseconds between predictions while drawing
 const DOUBLE_CLICK = 600; // milliseconds
 const SETTLE = 150; // milliseconds after the threshold was moved
+const PHOTOGRAPHS = "Show it a photograph and give it a name. Show it another of the same thing: the network has seen it "
+  + "once, and no weight has changed.";
 const LONG = 14; // letters of a name that is set smaller, so that it stays on one line
 
-let pad, drawing = 0, timer = null, running = false, wanted = false, strip = null, slots = 128, side = null;
+let pad, drawing = 0, timer = null, running = false, wanted = false, strip = null, slots = 128;
+let side = null, coloured = false; // what the network sees: so many grey pixels per side, or colours
 let teaching = false, taughtAt = -Infinity, settling = null;
 let latest = null; // the answer that is shown
 
@@ -36,7 +39,9 @@ export function start() {
   $("#note button").addEventListener("click", () => example.stop());
   asking.start(() => latest && showGuess(latest));
   symbols.start({ leave: example.stop, fresh: () => pad.clear(), say });
-  pictures.start({ leave: example.stop, show: (picture) => pad.show(picture), open: symbols.open });
+  pictures.start({
+    leave: example.stop, show: (picture) => pad.show(picture), open: symbols.open, coloured: () => coloured,
+  });
   $("#threshold").oninput = () => {
     showThreshold();
     clearTimeout(settling);
@@ -198,7 +203,8 @@ function showSession(session) {
   }
   strip = session.memory;
   slots = session.slots;
-  side = session.side;
+  ({ side, coloured } = session);
+  if (coloured) $("#lead").textContent = PHOTOGRAPHS;
   if (latest?.memory && latest.version === session.version) strip = reading(latest); // it is still on the pad
   paintStrip();
 }
