@@ -4,12 +4,13 @@ What XLA compiles is kept for the whole session, also for the processes that tes
 which `make test` shares out the tests.
 """
 
+import fcntl
 import gc
 import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -82,16 +83,32 @@ def _ran_in_browser(config: pytest.Config) -> bool:
 
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder for data sets that several tests use (set MANN_CACHE to it).
+    """A cache folder for data sets that several tests use (set MANN_CACHE to it), the same for all workers.
 
     It shares the compiled kernel with the usual cache: compiling it takes longer than most tests.
     """
     from mann.files import cache_dir
 
-    folder = tmp_path_factory.mktemp("cache")
-    kernels = cache_dir() / "native"
-    kernels.mkdir(parents=True, exist_ok=True)
-    (folder / "native").symlink_to(kernels)
+    def make(folder: Path) -> None:
+        kernels = cache_dir() / "native"
+        kernels.mkdir(parents=True, exist_ok=True)
+        (folder / "native").symlink_to(kernels)
+
+    return made_once(tmp_path_factory, "cache", make)
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that the first worker to ask for it makes, while the others wait. It is left as it was made: whoever
+    wants to change it takes a copy."""
+    base = factory.getbasetemp().parent if WORKER else factory.getbasetemp()
+    folder, part = base / f"shared-{name}", base / f"shared-{name}.part"
+    with (base / f"shared-{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            shutil.rmtree(part, ignore_errors=True)  # of a worker that failed
+            part.mkdir()
+            make(part)
+            part.rename(folder)
     return folder
 
 

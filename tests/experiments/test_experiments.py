@@ -33,6 +33,7 @@ from mann.experiments.tables import (
 from mann.models import ModelConfig
 from mann.paper import paper_accuracy
 from mann.web.results import list_results
+from tests.conftest import made_once
 
 REGRESSION_FIGURES = ("functions", "likelihood", "calibration")
 ROOT = Path(__file__).parents[2]
@@ -44,16 +45,19 @@ def smoke(tmp_path_factory, shared_cache):
 
     Only the first draws its figures and the curves of its runs: the report draws those of all again.
     """
-    folder = tmp_path_factory.mktemp("reproduced")
-    first, *others = EXPERIMENTS
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MANN_CACHE", str(shared_cache))
-        assert main(["reproduce", first, *scale(folder)]) == 0
-        patch.setattr("mann.experiments.experiment.Experiment.save_figures", lambda *_: [])
-        patch.setattr("mann.experiments.entries.save_curves", lambda folder: [])
-        for name in others:
-            assert main(["reproduce", name, *scale(folder)]) == 0
-    return folder
+
+    def make(folder):
+        first, *others = EXPERIMENTS
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MANN_CACHE", str(shared_cache))
+            assert main(["reproduce", first, *scale(folder)]) == 0
+            patch.setattr("mann.experiments.experiment.Experiment.save_figures", lambda *_: [])
+            patch.setattr("mann.experiments.entries.save_curves", lambda folder: [])
+            for name in others:
+                assert main(["reproduce", name, *scale(folder)]) == 0
+
+    reproduced = made_once(tmp_path_factory, "reproduced", make)
+    return shutil.copytree(reproduced, tmp_path_factory.mktemp("reproduced"), dirs_exist_ok=True)
 
 
 def scale(folder):
