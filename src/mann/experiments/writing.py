@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 MEMORIES = {  # those with a controller learn slowly, and the DNC is slow: it has a matrix of slots by slots
     "lrua": Row(LRUA, LRUAConfig(), PAPER_UPDATES),
-    "ntm": Row("NTM access", NTMConfig(initial_strength=10.0, initial_heads="moving"), PAPER_UPDATES),
+    "ntm": Row("NTM access", NTMConfig(initial_strength=10.0, initial_heads="moving"), PAPER_UPDATES, runs=1),
     "dnc": Row("DNC", DNCConfig(), 2500, runs=1),
     "keyvalue": Row("key and value, ring", KeyValueConfig(width=64), 3000),
     "selective": Row(LEARNED, SelectiveConfig(), 3000),
