@@ -20,7 +20,7 @@ from mann.training.presets import PRESETS
 
 TITLE = "RoamingOmniglot: streams of up to 150 pictures, known or new before the class"
 CONTEXTS = ("alphabet", "mixture")  # that the networks are tested in; they are trained in the first
-COMPARED = ("balanced", "prototypes")  # ours, and what it is closest to; of the others there are published numbers
+COMPARED = ("balanced", "prototypes")  # ours, and what is closest to it; the others were published
 
 
 def config(peer: str, seed: int = 0) -> Config:
