@@ -276,8 +276,7 @@ class ConvStackConfig(EncoderConfig, kind="conv-stack"):
     framed: bool = False
     """First move the ink to the middle of the picture and bring it to the usual size (`frame`)."""
     standardised: bool = False
-    """Bring features to mean 0 and variance 1: for a controller, to which they come beside the labels, which are a
-    hundred times smaller than training lets features grow."""
+    """Bring features to mean 0 and variance 1, for a controller: as they come, they drown the labels."""
 
     def __post_init__(self) -> None:
         check_range("The encoder's features", self.features, 1, 2**16)

@@ -44,7 +44,7 @@ def made_up():
 def test_all_memories_have_the_same_task_and_slots_and_those_without_a_controller_an_encoder():
     for setting in ("small", "kept", "wiped"):
         configs = [entry.config for entry in ENTRIES if f"-{setting}-" in entry.name]
-        assert len(configs) == 9 + 2 * (setting == "kept")
+        assert len(configs) == 8 + 2 * (setting == "kept")  # NTM and DNC once
         assert len({(config.task, config.persistent) for config in configs}) == 1
         for model in (config.model for config in configs):
             driven = not isinstance(model.controller, NoControllerConfig)
