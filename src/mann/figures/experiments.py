@@ -201,6 +201,9 @@ def draw_many_classes(
     return figure
 
 
+WRONG = (0.5, 1, 2, 5, 10, 20, 50, 100)  # ticks, in %
+
+
 class PeerLine(NamedTuple):
     """A network that was taught numbers of things once; both in %, NaN where nothing was new."""
 
@@ -211,19 +214,20 @@ class PeerLine(NamedTuple):
 
 
 def draw_peers(lines: list[PeerLine]) -> Figure:
-    """Two panels against the number of things taught: right where a thing must be named, and known against new."""
+    """Two panels against the number of things taught, by what is wrong, so that small differences are seen: where a
+    thing must be named, and known against new."""
     figure, row = _row_of_panels(2, 10.8, 4.2)
     colours = (BLUE, ORANGE, GREEN, VIOLET, GREY, YELLOW)
     for axes, field, title in zip(
         row,
         ("forced", "known"),
-        ("Named right, if it must be named", "Known told from new (chance: 50 %)"),
+        ("Named wrong, if it must be named", "Known not told from new (chance: 50 %)"),
         strict=True,
     ):
         for line, colour in zip(lines, colours, strict=False):
             axes.plot(
                 line.things,
-                getattr(line, field),
+                100 - np.array(getattr(line, field), float),
                 "o-",
                 color=colour,
                 linewidth=1.8,
@@ -234,14 +238,16 @@ def draw_peers(lines: list[PeerLine]) -> Figure:
         axes.set_xscale("log")
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.xaxis.set_minor_locator(NullLocator())
-        lowest = np.nanmin([value for line in lines for value in (*line.forced, *line.known)])
-        axes.set_ylim(10 * (lowest // 10), 100)  # where the best are, they are close together
+        axes.set_yscale("log")
+        axes.set_yticks(WRONG, [f"{share:g}" for share in WRONG])
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.set_ylim(WRONG[0], WRONG[-1])
         axes.set_title(title, fontsize=10, loc="left")
         axes.set_xlabel("Things taught, one drawing of each")
         axes.tick_params(labelleft=True)
         tidy(axes)
-    row[0].set_ylabel("Right (%)")
-    row[1].set_ylabel("Average precision of “known” (%)")
+    row[0].set_ylabel("Wrong (%)")
+    row[1].set_ylabel("100 % less average precision of “known”")
     handles, labels = row[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)
     return figure
