@@ -197,6 +197,19 @@ def test_what_was_forgotten_is_an_empty_slot():
     assert at[0] == at[2] == -1 < at[1]
 
 
+def test_labels_are_never_mixed_in_a_slot():
+    """Also where all pairs go to the same slot, and its gate would keep all that it holds."""
+    module = forced(memory(scale=0.0), SCORE, "held", 60.0)
+    column = jnp.zeros(len(NAMES)).at[NAMES.index("one")].set(60.0)
+    module = eqx.tree_at(lambda m: m.straight, module, module.straight.at[:, KEEP].set(column))
+    labels = jnp.eye(LABELS)[jnp.array([0, 2, 2, 1])].at[0].set(0)
+    features, _ = stream(steps=len(labels))
+    _, states = run(module, module.project(features, labels), module.initial_state())
+    np.testing.assert_allclose(states.pairs[:, 0], [0, 1, 2, 1], atol=0.02)
+    np.testing.assert_allclose(states.values[3, 0], np.eye(LABELS)[1], atol=1e-4)
+    np.testing.assert_allclose(states.keys[3, 0], module.project(features, labels)[2, :WIDTH], atol=1e-4)
+
+
 def test_an_empty_memory_has_gradients_where_nowhere_is_best():
     module = memory(scale=0.0)
     module = eqx.tree_at(lambda m: m.nowhere, module, jnp.array([1e4, 0.0, 0.0]))

@@ -109,7 +109,8 @@ def step(
         write = float(i == chosen and present)
         if before is not None and present:
             write += soft[i] - before.soft[i]
-        stays = sigmoid(keep[i]) * left[i] * state.pairs[i]
+        same = described[i][2] * (1 - sigmoid(forget[i]))  # of what is left: as far as the label is the same
+        stays = sigmoid(keep[i]) * same * state.pairs[i]
         rate = write / (stays + 1)
         keys.append((1 - rate) * state.keys[i] + rate * state.pending)
         values.append((1 - rate) * state.values[i] + rate * label)

@@ -9,13 +9,16 @@ numbers of them:
     s_i, f_i, k_i = g(φ_i)
     r_i ← (1 − σ(f_i)) r_i                                   forget: r_i of what a slot holds is still there
     w = one-hot of the largest of s_1, …, s_M and s_0        write there, or nowhere, unless a slot is empty
-    n'_i = σ(k_i) r_i n_i                                    what stays of its n_i pairs where the new one goes
+    n'_i = σ(k_i) a_i r_i n_i                                what stays of its n_i pairs where the new one goes;
+                                                             a_i: 1 if they have the same label, 0 if another
     K_i ← K_i + w_i (key − K_i) / (n'_i + 1)                 the mean of old and new; V_i likewise
     n_i ← (1 − w_i) n_i + w_i (n'_i + 1),  r_i ← (1 − w_i) r_i + w_i
 
 So a pair may join those of its class, replace another or be dropped, and whatever is contradicted or out of date
-may fade. The choice is hard; its gradient is that of the softmax (straight through). What has faded counts for less
-in reading, by a learned share, and so may what is old or was surprising.
+may fade. Labels are never mixed in a slot: as long as keys say nothing, the mean of all that came is the best
+guess, and a network that learned to keep just that stayed there. The choice is hard; its gradient is that of the
+softmax (straight through). What has faded counts for less in reading, by a learned share, and so may what is old
+or was surprising.
 """
 
 import dataclasses
@@ -229,7 +232,8 @@ class Selective(Memory):
         soft = jax.nn.softmax(scores)
         hard = jax.nn.one_hot(jnp.argmax(scores), self.slots + 1)
         write = present * (hard + soft - jax.lax.stop_gradient(soft))[: self.slots]
-        kept = jax.nn.sigmoid(keep) * left * state.pairs
+        same = described[:, 2] * jax.nn.sigmoid(-forget)  # a_i r_i
+        kept = jax.nn.sigmoid(keep) * same * state.pairs
         rate = (write / (kept + 1))[:, None]
         keys = state.keys + rate * (state.pending[None] - state.keys)
         values = state.values + rate * (label[None] - state.values)
