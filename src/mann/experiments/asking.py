@@ -352,7 +352,7 @@ def _verdict(records: Records) -> str:
         better = [f"{price:g}" for price, a, b in zip(PRICES, ours, simple, strict=True) if a > b]
         sentences.append(
             f"{name}: learning to ask earns {abs(ours[place] - simple[place]):.2f} {verb} than the rule at the "
-            f"price {PROTOCOL:g}; it earns more at {', '.join(better) or 'none'} of the prices tested."
+            f"price {PROTOCOL:g}; the prices at which it earns more: {', '.join(better) or 'none'}."
         )
     return " ".join(sentences) or (
         "Whether learning to ask earns more than the rule with the same network: the rows that would tell have not "
