@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     prepare_jax(options.devices)
     from mann.commands.console import print_table
     from mann.experiments import figures_folder, load_experiment
-    from mann.experiments.records import TABLE, reading_records
+    from mann.experiments.records import reading_records, write_table
     from mann.experiments.scales import TEST_EPISODES
 
     experiment = load_experiment(options.name)
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
             records[entry.name] = record
     with reading_records(folder):
         table = experiment.table(records)
-    write_json(folder / TABLE, table._asdict(), indent=1)
+    write_table(folder, table)
     print_table(table)
     with reading_records(folder):
         pictures = experiment.save_figures(records, figures_folder(results, options.name))

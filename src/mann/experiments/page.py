@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mann.errors import MannError
 from mann.experiments import EXPERIMENTS, figures_folder, load_experiment
-from mann.experiments.records import Records, Table, load_records, reading_records
+from mann.experiments.records import Records, Table, load_records, reading_records, write_table
 from mann.experiments.tables import markdown_table
 from mann.files import write_atomically
 
@@ -13,7 +13,8 @@ from mann.files import write_atomically
 def write_report(results: Path, docs: Path) -> Path:
     """Write docs/results.md and the pages of single experiments; only what has records appears.
 
-    Figures are drawn beside the records, where `mann reproduce` draws them too, and the pages link to them.
+    Tables and figures are written beside the records, where `mann reproduce` writes them too: records may have come
+    from several machines. The pages link to the figures.
     """
     sections = []
     for name in EXPERIMENTS:
@@ -32,14 +33,16 @@ def write_report(results: Path, docs: Path) -> Path:
 
 
 def _write_experiment(name: str, records: Records, folder: Path, docs: Path) -> str:
-    """Draw the figures of one experiment to `folder`, write its own page, where it has one; its section."""
+    """Draw the figures of one experiment to `folder`, write its table and its page, if it has one; its section."""
     experiment = load_experiment(name)
+    table = experiment.table(records)
+    write_table(folder.parent, table)
     address = Path(os.path.relpath(folder, docs)).as_posix()
     links = [f"{address}/{path.name}" for path in experiment.save_figures(records, folder)]
     if experiment.page is not None:
         page = experiment.page(records).replace("](figures/", f"]({address}/")
         write_atomically(docs / f"{name}.md", page.encode())
-    return results_section(name, experiment.table(records), links)
+    return results_section(name, table, links)
 
 
 INTRODUCTION = """# Results

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from mann.errors import MannError
+from mann.files import write_json
 
 POINTS = 60  # of a training curve that a record holds
 TABLE = "table.json"  # beside the records of an experiment
@@ -73,6 +74,11 @@ def load_records(folder: Path) -> Records:
     """The records of one experiment."""
     paths = sorted(path for path in folder.glob("*.json") if path.name != TABLE)
     return {path.stem: read_record(path) for path in paths}
+
+
+def write_table(folder: Path, table: Table) -> None:
+    """What an experiment shows, beside its records."""
+    write_json(folder / TABLE, table._asdict(), indent=1)
 
 
 @contextlib.contextmanager
