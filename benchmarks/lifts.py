@@ -59,8 +59,8 @@ def with_task(kind: Callable[..., Classification]) -> Callable[[Config], Config]
     """The same task of another class."""
 
     def change(config: Config) -> Config:
-        fields = {field.name: getattr(config.task, field.name) for field in dataclasses.fields(config.task)}
-        return dataclasses.replace(config, task=kind(**fields))
+        task = {field.name: getattr(config.task, field.name) for field in dataclasses.fields(config.task)}
+        return dataclasses.replace(config, task=kind(**task))
 
     return change
 

@@ -10,13 +10,14 @@ numbers of them:
     r_i ← (1 − σ(f_i)) r_i                                   forget: r_i of what a slot holds is still there
     w = one-hot of the largest of s_1, …, s_M and s_0        write there, or nowhere, unless a slot is empty
     n'_i = σ(k_i) a_i r_i n_i                                what stays of its n_i pairs where the new one goes;
-                                                             a_i: 1 if they have the same label, 0 if another
+                                                             a_i: 1 if they have the same label, 0 if none of
+                                                             its letters; the 4th power of the share, if some
     K_i ← K_i + w_i (key − K_i) / (n'_i + 1)                 the mean of old and new; V_i likewise
     n_i ← (1 − w_i) n_i + w_i (n'_i + 1),  r_i ← (1 − w_i) r_i + w_i
 
 So a pair may join those of its class, replace another or be dropped, and whatever is contradicted or out of date
-may fade. Labels are never mixed in a slot: as long as keys say nothing, the mean of all that came is the best
-guess, and a network that learned to keep just that stayed there. The choice is hard; its gradient is that of the
+may fade. Different labels are not mixed in a slot: as long as keys say nothing, the mean of all that came is the
+best guess, and a network that learned to keep just that stayed there. The choice is hard; its gradient is that of the
 softmax (straight through). What has faded counts for less in reading, by a learned share, and so may what is old
 or was surprising.
 """
