@@ -17,9 +17,9 @@ numbers of them:
 
 So a pair may join those of its class, replace another or be dropped, and whatever is contradicted or out of date
 may fade. Different labels are not mixed in a slot: as long as keys say nothing, the mean of all that came is the
-best guess, and a network that learned to keep just that stayed there. The choice is hard; its gradient is that of the
-softmax (straight through). What has faded counts for less in reading, by a learned share, and so may what is old
-or was surprising.
+best guess, and a network that learned to keep just that stayed there. The choice is hard; its gradient is that of
+the softmax (straight through). What has faded counts for less in reading, by a learned share, and so may what is
+old or was surprising.
 """
 
 import dataclasses
